@@ -1,0 +1,119 @@
+// Package pipeline moves events from one source through routing and transformation to one sink, and stores the position
+// behind the acks. It owns the small interfaces that sources, sinks and stores fulfil, the ack tracker, the window, the
+// state machine, backoff and the order of stopping. It imports no adapter.
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/outtail/outtail/event"
+)
+
+// Source yields the log in commit order. One goroutine calls Open, Read and Close; Position and Confirm may be called
+// from another at the same time. After Read or Close failed or ended, Close and then Open begin a new session.
+type Source interface {
+	// Open connects, compares identities with what is stored (at every connect, I5) and starts streaming after it. A zero
+	// checkpoint means: the configured start rule. It returns the checkpoint from which the session reads (Position,
+	// Prefix, Depends filled in), which the pipeline saves before it delivers the first event (start is applied once),
+	// and what the source wants stored with positions from now on (Depends). Errors are *event.Fault: Environment or
+	// Retry is tried again, Safety and Immediate ones end the pipeline.
+	Open(ctx context.Context, from event.Checkpoint) (event.Checkpoint, error)
+	// Read blocks until a batch is ready or ctx ends. The events of a stored prefix are not delivered again. The source
+	// keeps its session alive by itself: a reader that does not come back for an hour costs nothing but memory bounded
+	// by the source (I11). The batch and its buffers belong to the caller until Release.
+	Read(ctx context.Context) (*event.Batch, error)
+	// Position turns a bound of this session into the position to store, and may forget everything before it; at never
+	// decreases. Depends is what is to be stored with it; nil means unchanged since Open or the last Position.
+	Position(at uint64) (p event.Position, depends []byte)
+	// Confirm says that p is durable (after fsync, I4). It never blocks and never goes back.
+	Confirm(p event.Position)
+	// Lag is what the server still has to send, as far as known; -1 where it is not known.
+	Lag() Lag
+	// Close ends the session; it returns within seconds whatever the server does.
+	Close() error
+}
+
+// Lag is how far the source's reader is behind the server.
+type Lag struct {
+	Bytes         int64         // log bytes between what was read and the server's end, -1 unknown
+	RetainedBytes int64         // log bytes that the server keeps for us, -1 unknown
+	RetentionLeft time.Duration // time until what we need is purged, -1 unknown
+}
+
+// Sink sends in call order per topic and key, and keeps later events of an aggregate behind a held one. Each Send ends
+// in exactly one Acked or Failed, from any goroutine, also during Send. Retries of class retry and config happen inside,
+// for ever; a Failed is for the record's own sake or final.
+type Sink interface {
+	// Open prepares the client and returns what the sink is, if it can be known now. While the broker is down it returns
+	// a Retry or Config fault, and is called again with backoff; events are not read before.
+	Open(ctx context.Context) (event.SinkID, error)
+	// Send hands a message over. It blocks only for backpressure. The message stays valid and unchanged until the acked
+	// prefix has passed it. An error means that the message was not taken (ctx ended, or sink closed).
+	Send(ctx context.Context, m *event.Message) error
+	// Flush waits until everything that was sent is acked or failed, or ctx ends.
+	Flush(ctx context.Context) error
+	// Close ends the client without waiting for unacked messages.
+	Close() error
+}
+
+// Acks is how a sink answers. Reopened takes an ack back before an acked message is sent again: legal because a lower
+// event is unacked, so that the prefix has not passed it.
+type Acks interface {
+	Acked(seq uint64)
+	Failed(seq uint64, err error)
+	Reopened(seq uint64)
+}
+
+// Conditions is where a source or sink tells what keeps it from working, for /readyz, logs and state. The same key
+// replaces; nil clears. Any goroutine; never blocks.
+type Conditions interface {
+	Condition(key string, f *event.Fault)
+}
+
+// Router decides where an event goes. Pure.
+type Router interface {
+	// Route gives the message's topic, key and partition through m, or says what else becomes of it. A Record fault is
+	// returned for an event that cannot be routed for its own sake.
+	Route(ev *event.Event, m *event.Message) (Decision, error)
+}
+
+// Decision is what becomes of an event.
+type Decision uint8
+
+const (
+	// Deliver sends it.
+	Deliver Decision = iota
+	// Drop filters it by rule; counted.
+	Drop
+)
+
+// Transformer fills value, headers and timestamp of a routed message. Pure.
+type Transformer interface {
+	Transform(ev *event.Event, m *event.Message) error
+}
+
+// Store keeps checkpoints. Save is durable when it returns (one fsync for all entries, I4).
+type Store interface {
+	Load(pipeline string) (event.Checkpoint, error)
+	Save(ctx context.Context, entries map[string]event.Checkpoint) error
+}
+
+// Observer sees what happens, for metrics and tests. Calls are cheap, from any goroutine, and never block. Counts are
+// deltas.
+type Observer interface {
+	State(pipeline string, s State)
+	Read(pipeline string, events int)
+	Filtered(pipeline, reason string, events int)
+	Sent(pipeline, topic string, events int)
+	Acked(pipeline, topic string, events int)
+	SendError(pipeline string, c event.Class)
+	SendUnknown(pipeline string, events int)
+	// Latency is commit to ack and send to ack of one acked message.
+	Latency(pipeline string, commitToAck, sendToAck time.Duration)
+	InFlight(pipeline string, events int, bytes int64)
+	OldestUnacked(pipeline string, age time.Duration)
+	Saved(pipeline string, took time.Duration, at time.Time)
+	Lag(pipeline string, seconds float64, l Lag)
+	Reconnect(pipeline string)
+}
