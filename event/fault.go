@@ -45,7 +45,9 @@ type Fault struct {
 	Hint  string // what to do about it, exact SQL or commands where there are any
 	// Immediate marks an Environment fault that waiting cannot mend (a missing table, wal_level): exit 3 at once.
 	Immediate bool
-	Err       error // the cause, may be nil
+	// Standby marks a wait that is not a fault: another process holds the slot or the lock, and we wait to take over.
+	Standby bool
+	Err     error // the cause, may be nil
 }
 
 // Error is one line: code, operation, place, text, cause. The hint is printed apart.

@@ -110,6 +110,8 @@ type Checkpoint struct {
 	// Depends is what the position depended on, in the source's own terms (object ids, file identities, table
 	// definitions): compared by the source at every connect, opaque to everybody else.
 	Depends json.RawMessage `json:"depends,omitempty"`
+	// Selection is the hash of what selects rows (tables, columns, policy) in the session that stored this.
+	Selection string `json:"selection,omitempty"`
 	// Accepted lists safety findings (codes) that a person accepted; each is used up by the next connect.
 	Accepted []string `json:"accepted,omitempty"`
 }

@@ -16,7 +16,7 @@ type Source interface {
 	// Open connects, compares identities with what is stored (at every connect, I5) and starts streaming after it. A zero
 	// checkpoint means: the configured start rule. It returns the checkpoint from which the session reads (Position,
 	// Prefix, Depends filled in), which the pipeline saves before it delivers the first event (start is applied once),
-	// and what the source wants stored with positions from now on (Depends). Errors are *event.Fault: Environment or
+	// and what the source wants stored with positions from now on (Depends, Selection: set both always). Errors are *event.Fault: Environment or
 	// Retry is tried again, Safety and Immediate ones end the pipeline.
 	Open(ctx context.Context, from event.Checkpoint) (event.Checkpoint, error)
 	// Read blocks until a batch is ready or ctx ends. The events of a stored prefix are not delivered again. The source
