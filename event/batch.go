@@ -1,6 +1,9 @@
 package event
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Value is what one role holds in one row. SQL NULL, empty, JSON null and "no such column" stay four different things:
 // an unmapped role is not Set; SQL NULL is Set and Null; empty is Set with no bytes; JSON null is Set with its text.
@@ -63,4 +66,11 @@ type Batch struct {
 	// Release, where not nil, gives the batch's buffers back to its source. The pipeline calls it exactly once, when the
 	// acked prefix has passed the whole batch or the session is over and nothing refers to it any more. Any goroutine.
 	Release func()
+}
+
+// AppendPlace appends where the event was read, the `source` header: "<Tx.Source>#<row>", rows counted from 0.
+func AppendPlace(b []byte, ev *Event) []byte {
+	b = append(b, ev.Tx.Source...)
+	b = append(b, '#')
+	return strconv.AppendUint(b, ev.Index, 10)
 }

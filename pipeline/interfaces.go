@@ -24,7 +24,7 @@ type Source interface {
 	// by the source (I11). The batch and its buffers belong to the caller until Release.
 	Read(ctx context.Context) (*event.Batch, error)
 	// Position turns a bound of this session into the position to store, and may forget everything before it; at never
-	// decreases. Depends is what is to be stored with it; nil means unchanged since Open or the last Position.
+	// decreases; it may be called until the next Open, also after Close. Depends is what is to be stored with it; nil means unchanged since Open or the last Position.
 	Position(at uint64) (p event.Position, depends []byte)
 	// Confirm says that p is durable (after fsync, I4). It never blocks and never goes back.
 	Confirm(p event.Position)

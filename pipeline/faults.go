@@ -1,0 +1,62 @@
+package pipeline
+
+import (
+	"fmt"
+
+	"github.com/outtail/outtail/event"
+)
+
+func faultHalted(id, place string, cause error) *event.Fault {
+	text := "an event cannot be delivered and its poison policy is halt"
+	if id != "" {
+		text = fmt.Sprintf("event %s cannot be delivered and its poison policy is halt", id)
+	}
+	return &event.Fault{
+		Code: "OT6001", Class: event.Record, Op: "deliver", Place: place, Text: text,
+		Hint: "mend what the cause names and start again: the event is sent first. To leave this one event out for good: " +
+			"outtail checkpoint set -c FILE --pipeline P --to 'after:" + place + "' --reason R",
+		Err: cause,
+	}
+}
+
+func faultOtherCluster(stored, now string) *event.Fault {
+	return &event.Fault{
+		Code: "OT6003", Class: event.Safety, Op: "compare the broker with the checkpoint", Place: now,
+		Text: fmt.Sprintf("the stored position was acknowledged by cluster %s, and this is cluster %s: what the old one has may not be in the new one", stored, now),
+		Hint: "point sink.kafka.brokers at the old cluster, or, if the new one is meant to go on from here: outtail checkpoint accept -c FILE --pipeline P --code OT6003 --reason R",
+	}
+}
+
+func faultSourceLost(cause *event.Fault) *event.Fault {
+	f := *cause
+	if f.Class == event.Environment {
+		f.Class = event.Retry
+	}
+	return &f
+}
+
+func faultBrokenContract(what string, seq uint64) *event.Fault {
+	return &event.Fault{
+		Code: "OT6004", Class: event.Internal, Op: "track acks", Text: fmt.Sprintf("%s (event number %d)", what, seq),
+		Hint: "nothing was lost: start again, it goes on from the stored position. This is a bug, please report it with the log",
+	}
+}
+
+func faultUnclassified(op string, err error) *event.Fault {
+	return &event.Fault{Code: "OT6005", Class: event.Internal, Op: op, Err: err, Text: "an error without a class",
+		Hint: "nothing was lost: start again, it goes on from the stored position. This is a bug, please report it with the log"}
+}
+
+func faultStartTimeout(cause *event.Fault) *event.Fault {
+	f := *cause
+	f.Class, f.Immediate = event.Environment, true
+	f.Text = joinText(f.Text, "gave up after start_timeout")
+	return &f
+}
+
+func joinText(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}

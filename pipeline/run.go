@@ -1,0 +1,560 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/outtail/outtail/event"
+)
+
+// Options of a pipeline. All fields are required unless they say otherwise.
+type Options struct {
+	Name        string
+	Source      Source
+	Sink        Sink
+	Router      Router
+	Transformer Transformer
+	Store       Store
+	Committer   *Committer
+	Observer    Observer
+	Log         *slog.Logger
+
+	InFlightEvents int
+	InFlightBytes  int64
+	StartTimeout   time.Duration // how long the first connection to the source may take
+	DrainTimeout   time.Duration // how long stopping waits for acks
+	Version        string
+	// Sink faults and source faults tell through these, see Conditions and Acks.
+}
+
+// Pipeline is one source, one sink and what lies between. Make it with New, wire its Acks and Conditions into the sink
+// and the source with Bind, and Run it once.
+type Pipeline struct {
+	opts  Options
+	w     *window
+	conds conditions
+	log   *slog.Logger
+
+	mu       sync.Mutex
+	state    State
+	since    time.Time
+	session  *session // nil between sessions
+	stored   event.Checkpoint
+	lastSave time.Time
+	base     uint64 // Events of the checkpoint that this process began with
+	failure  *event.Fault
+	failSeq  uint64
+	stop     context.CancelCauseFunc // ends reading
+	lastTx   time.Time               // commit time of the newest event read
+	sinkOpen bool                    // only the pipeline's goroutine looks
+}
+
+// session is one connection of the source, from the checkpoint at which it began.
+type session struct {
+	start event.Checkpoint
+	// depends follows Position's answers.
+	depends []byte
+}
+
+var errFailed = errors.New("the pipeline failed")
+
+// New makes a pipeline that is not yet running. Source and Sink may be set later, with Attach, since they need the
+// pipeline's Acks and Conditions.
+func New(o Options) *Pipeline {
+	p := &Pipeline{opts: o, log: o.Log.With("pipeline", o.Name), since: time.Now()}
+	p.w = newWindow(o.InFlightEvents, o.InFlightBytes, o.Committer.notify, time.Now)
+	p.conds.log = p.log
+	p.conds.changed = p.conditionsChanged
+	o.Committer.register(p)
+	o.Observer.State(o.Name, Starting)
+	return p
+}
+
+// Attach sets the two ends.
+func (p *Pipeline) Attach(src Source, sink Sink) { p.opts.Source, p.opts.Sink = src, sink }
+
+// Condition implements Conditions for the source and the sink.
+func (p *Pipeline) Condition(key string, f *event.Fault) { p.conds.Condition(key, f) }
+
+// Acked implements Acks.
+func (p *Pipeline) Acked(seq uint64) {
+	s, ok := p.w.settle(seq)
+	if !ok {
+		return // acked twice: harmless
+	}
+	o := p.opts.Observer
+	o.Acked(p.opts.Name, s.topic, 1)
+	if s.sentAt != 0 {
+		now := time.Now()
+		var commit time.Duration
+		if s.tx != nil {
+			commit = max(0, now.Sub(s.tx.Commit))
+		}
+		o.Latency(p.opts.Name, commit, time.Duration(now.UnixNano()-s.sentAt))
+	}
+}
+
+// Failed implements Acks: a message failed for its own sake, or finally. The policy is halt: nothing after it is acked
+// in the position, since the prefix stands before it (I1).
+func (p *Pipeline) Failed(seq uint64, err error) {
+	f := event.AsFault(err)
+	if f == nil {
+		f = faultUnclassified("send", err)
+	}
+	p.opts.Observer.SendError(p.opts.Name, f.Class)
+	if f.Class == event.Record {
+		f = faultHalted("", f.Place, f)
+	}
+	p.fail(f, seq)
+}
+
+// Reopened implements Acks.
+func (p *Pipeline) Reopened(seq uint64) {
+	if !p.w.reopen(seq) {
+		p.fail(faultBrokenContract("the sink took back an ack that the position had passed", seq), seq)
+	}
+}
+
+// fail ends the pipeline; the failure with the lowest event number is the one that is told.
+func (p *Pipeline) fail(f *event.Fault, seq uint64) {
+	p.mu.Lock()
+	if p.failure == nil || seq < p.failSeq {
+		p.failure, p.failSeq = f, seq
+	}
+	stop := p.stop
+	p.mu.Unlock()
+	if stop != nil {
+		stop(errFailed)
+	}
+}
+
+func (p *Pipeline) failed() *event.Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failure
+}
+
+// State tells what the pipeline is doing, since when, and what holds it up.
+func (p *Pipeline) State() (State, time.Time, []Reason) {
+	p.mu.Lock()
+	s, since, f := p.state, p.since, p.failure
+	p.mu.Unlock()
+	rs := p.conds.reasons()
+	if s == Failed && f != nil {
+		rs = append([]Reason{{Key: "failed", Fault: f, Since: since}}, rs...)
+	}
+	return s, since, rs
+}
+
+// Name of the pipeline.
+func (p *Pipeline) Name() string { return p.opts.Name }
+
+// Checkpoint is what was saved last, with the count of events.
+func (p *Pipeline) Checkpoint() event.Checkpoint {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stored
+}
+
+// Run runs the pipeline until ctx ends (nil after a clean drain) or it fails (an *event.Fault). The order of stopping is
+// that of the design: stop reading, flush the sink, resolve acks, save, confirm, close in reverse. Nothing depends on a
+// clean stop.
+func (p *Pipeline) Run(ctx context.Context) error {
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	p.mu.Lock()
+	p.stop = stop
+	p.mu.Unlock()
+
+	monitor := make(chan struct{})
+	go func() { // ends with Run
+		defer close(monitor)
+		p.monitor(reading)
+	}()
+	err := p.sessions(reading)
+	stop(nil)
+	<-monitor
+	if ferr := p.finish(ctx, err); ferr != nil {
+		p.mu.Lock()
+		if p.failure == nil {
+			p.failure = ferr
+		}
+		p.mu.Unlock()
+		p.transition(Failed)
+		return ferr
+	}
+	p.transition(Stopped)
+	return nil
+}
+
+// finish turns the end of reading into the pipeline's result, draining on the way.
+func (p *Pipeline) finish(ctx context.Context, err error) *event.Fault {
+	stopping := ctx.Err() != nil
+	if stopping && p.failed() == nil {
+		p.transition(Draining)
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.DrainTimeout)
+	defer cancel()
+	if p.started() {
+		p.drain(grace)
+	}
+	if s := p.opts.Source; s != nil {
+		if cerr := s.Close(); cerr != nil {
+			p.log.Debug("closing the source", "error", cerr)
+		}
+	}
+	if cerr := p.opts.Sink.Close(); cerr != nil {
+		p.log.Debug("closing the sink", "error", cerr)
+	}
+	if f := p.failed(); f != nil {
+		return f
+	}
+	if f := event.AsFault(err); f != nil && !errors.Is(err, context.Canceled) {
+		return f
+	}
+	if stopping {
+		return nil
+	}
+	return faultUnclassified("run", err)
+}
+
+func (p *Pipeline) started() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.session != nil
+}
+
+// drain waits for the acks that can still come, and saves what they reached.
+func (p *Pipeline) drain(ctx context.Context) {
+	if f := p.failed(); f != nil {
+		// What lies before the failed event may still be acked; what lies behind it is sent again anyway.
+		p.mu.Lock()
+		seq := p.failSeq
+		p.mu.Unlock()
+		_ = p.w.passedBefore(ctx, seq)
+	} else {
+		if err := p.opts.Sink.Flush(ctx); err == nil {
+			_ = p.w.empty(ctx)
+		}
+	}
+	left, _, _ := p.w.gauges()
+	if left > 0 && p.failed() == nil {
+		p.log.Warn("stopped with unacked events; they are sent again at the next start", "events", left)
+	}
+	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.DrainTimeout)
+	defer cancel()
+	if err := p.opts.Committer.request(saving, p, nil); err != nil {
+		p.log.Warn("the last position was not saved; events since the one before are sent again", "error", err)
+	}
+}
+
+// sessions opens the sink, then runs one source session after another until ctx ends or something final happens.
+func (p *Pipeline) sessions(ctx context.Context) error {
+	cp, err := p.opts.Store.Load(p.opts.Name)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.stored, p.base = cp, cp.Events
+	p.mu.Unlock()
+
+	wait := backoff{first: 100 * time.Millisecond, most: 10 * time.Second}
+	began := time.Now()
+	first := true
+	for {
+		opened, err := p.runSession(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		f := event.AsFault(err)
+		if f == nil {
+			f = faultUnclassified("read", err)
+		}
+		if opened {
+			first = false
+			wait.reset()
+			p.opts.Observer.Reconnect(p.opts.Name)
+		}
+		switch {
+		case f.Class == event.Retry, f.Class == event.Config, f.Class == event.Environment && !f.Immediate:
+			// Environment is a reason to give up only while nothing was ever read.
+		case f.Class == event.Environment && !first:
+			// A privilege that was revoked or a table that is being swapped: held, and tried again slowly.
+			wait.n = max(wait.n, 5)
+		default:
+			return f
+		}
+		if first && !f.Standby && time.Since(began) >= p.opts.StartTimeout {
+			return faultStartTimeout(f)
+		}
+		p.Condition("source", faultSourceLost(f))
+		d := wait.next()
+		if first && !f.Standby {
+			if left := p.opts.StartTimeout - time.Since(began); d > left {
+				d = max(0, left)
+			}
+		}
+		if err := sleep(ctx, d); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// openSink waits, for ever and degraded, for a broker that answers, and compares it with the stored one (I5).
+func (p *Pipeline) openSink(ctx context.Context) error {
+	wait := backoff{first: 200 * time.Millisecond, most: 10 * time.Second}
+	for {
+		id, err := p.opts.Sink.Open(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil {
+			p.Condition("sink", nil)
+			return p.compareSink(id)
+		}
+		f := event.AsFault(err)
+		if f == nil {
+			return faultUnclassified("open the sink", err)
+		}
+		if f.Class != event.Retry && f.Class != event.Config && f.Class != event.Environment {
+			return f
+		}
+		p.Condition("sink", f)
+		if err := sleep(ctx, wait.next()); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (p *Pipeline) compareSink(id event.SinkID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.stored.Sink
+	if !p.stored.IsZero() && was.Kind == id.Kind && was.ClusterID != "" && id.ClusterID != "" && was.ClusterID != id.ClusterID {
+		f := faultOtherCluster(was.ClusterID, id.ClusterID)
+		if !accepts(p.stored, f.Code) {
+			return f
+		}
+	}
+	p.stored.Sink = id
+	return nil
+}
+
+func accepts(cp event.Checkpoint, code string) bool {
+	for _, c := range cp.Accepted {
+		if c == code {
+			return true
+		}
+	}
+	return false
+}
+
+// runSession opens the source at the stored checkpoint and reads until it fails. opened tells whether it streamed. The
+// source comes before the sink, so that a wrong table is told at once even while the broker is down; nothing is read
+// before the sink is open.
+func (p *Pipeline) runSession(ctx context.Context) (opened bool, err error) {
+	src := p.opts.Source
+	p.endSession(ctx)
+	from := p.Checkpoint()
+	start, err := src.Open(ctx, from)
+	if err != nil {
+		_ = src.Close()
+		return false, err
+	}
+	start.Sink, start.Events, start.Version = from.Sink, from.Events, p.opts.Version
+	start.SavedAt, start.Accepted = time.Now().UTC(), nil // an acceptance is used up by the connect that it allowed
+	s := &session{start: start, depends: start.Depends}
+
+	p.mu.Lock()
+	p.w.session()
+	p.session = s
+	p.mu.Unlock()
+	// The start is saved before the first event is read: `start` is applied once, and a crash before the first ack finds
+	// the same place again (I5). Save, then confirm (I4).
+	for wait := (backoff{first: 200 * time.Millisecond, most: 5 * time.Second}); ; {
+		err := p.opts.Committer.request(ctx, p, &start)
+		if err == nil {
+			break
+		}
+		if f := event.AsFault(err); ctx.Err() != nil || (f != nil && f.Class == event.Safety) {
+			_ = src.Close()
+			return true, err
+		}
+		if serr := sleep(ctx, wait.next()); serr != nil {
+			_ = src.Close()
+			return true, serr
+		}
+	}
+	p.Condition("source", nil)
+	if !p.sinkOpen {
+		if err := p.openSink(ctx); err != nil {
+			return true, err
+		}
+		p.sinkOpen = true
+	}
+	p.transition(Streaming)
+	p.log.Info("streaming", "from", start.Position.String())
+
+	err = p.loop(ctx, s)
+	if ctx.Err() != nil {
+		return true, err // finish drains while the session is still open, so that the last position is confirmed
+	}
+	p.log.Warn("the source was lost", "error", err)
+	if cerr := src.Close(); cerr != nil {
+		p.log.Debug("closing the source", "error", cerr)
+	}
+	return true, err
+}
+
+// endSession gives what is in flight a moment to be acked, so that less is sent again, saves, and lets go of the last
+// session. A sink that holds events does not keep the source away: they stay in the window, and the new session sends
+// them again behind themselves, which is a contiguous re-run (I3).
+func (p *Pipeline) endSession(ctx context.Context) {
+	if !p.started() {
+		return
+	}
+	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_ = p.w.empty(short)
+	if err := p.opts.Committer.request(ctx, p, nil); err != nil {
+		p.log.Debug("saving behind a lost source", "error", err)
+	}
+	p.mu.Lock()
+	p.session = nil
+	p.mu.Unlock()
+}
+
+// snapshot is what is to be saved now; false where there is nothing.
+func (p *Pipeline) snapshot() (event.Checkpoint, *session, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.session
+	if s == nil {
+		return event.Checkpoint{}, nil, false
+	}
+	g := p.w.take()
+	cp := s.start
+	if g.reached {
+		var deps []byte
+		cp.Position, deps = p.opts.Source.Position(g.at)
+		cp.Prefix = nil
+		if deps != nil {
+			s.depends = deps
+		}
+	}
+	cp.Depends = s.depends
+	if g.tx != nil {
+		cp.Prefix = &event.Prefix{Tx: g.tx.ID, Rows: g.rows, Selection: s.start.Selection}
+	}
+	cp.Sink = p.stored.Sink
+	cp.SavedAt, cp.Version, cp.Accepted = time.Now().UTC(), p.opts.Version, nil
+	cp.Events = p.base + g.passed
+	return cp, s, true
+}
+
+// saved is called by the committer after fsync. Only now the source may hear of it (I4).
+func (p *Pipeline) saved(cp event.Checkpoint, s *session, at time.Time) {
+	p.mu.Lock()
+	p.stored, p.lastSave = cp, at
+	current := s != nil && s == p.session
+	p.mu.Unlock()
+	p.Condition("checkpoint", nil)
+	if current {
+		p.opts.Source.Confirm(cp.Position)
+	}
+}
+
+// saveFailed holds: events go on until the window is full, nothing is confirmed. What the store itself calls final ends
+// the pipeline.
+func (p *Pipeline) saveFailed(err error) {
+	f := event.AsFault(err)
+	if f == nil {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return
+		}
+		f = faultUnclassified("save the position", err)
+	}
+	switch f.Class {
+	case event.Retry, event.Config, event.Environment:
+		p.w.unsaved()
+		p.Condition("checkpoint", f)
+	default:
+		p.fail(f, 0)
+	}
+}
+
+func (p *Pipeline) need() need {
+	acked, moved, inFlight, idleAt := p.w.need()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session == nil {
+		return need{}
+	}
+	return need{acked: acked, moved: moved, inFlight: inFlight, idleAt: idleAt, lastSave: p.lastSave}
+}
+
+// conditionsChanged moves between streaming and degraded.
+func (p *Pipeline) conditionsChanged(active bool) {
+	p.mu.Lock()
+	s := p.state
+	p.mu.Unlock()
+	switch {
+	case active && (s == Streaming || s == Starting):
+		p.transition(Degraded)
+	case !active && s == Degraded:
+		p.transition(Streaming)
+	}
+}
+
+// transition moves to a state if the table allows it.
+func (p *Pipeline) transition(to State) {
+	p.mu.Lock()
+	from := p.state
+	if to == Streaming && len(p.conds.reasons()) > 0 {
+		to = Degraded
+	}
+	if from == to || !from.mayBecome(to) {
+		p.mu.Unlock()
+		return
+	}
+	p.state, p.since = to, time.Now()
+	p.mu.Unlock()
+	p.opts.Observer.State(p.opts.Name, to)
+	p.log.Info("state", "from", from.String(), "to", to.String())
+}
+
+// monitor samples the gauges once a second.
+func (p *Pipeline) monitor(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	o, name := p.opts.Observer, p.opts.Name
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			events, bytes, oldest := p.w.gauges()
+			o.InFlight(name, events, bytes)
+			var age time.Duration
+			if !oldest.IsZero() {
+				age = max(0, now.Sub(oldest))
+			}
+			o.OldestUnacked(name, age)
+			p.mu.Lock()
+			open, last := p.session != nil, p.lastTx
+			p.mu.Unlock()
+			lag := Lag{Bytes: -1, RetainedBytes: -1, RetentionLeft: -1}
+			if open {
+				lag = p.opts.Source.Lag()
+			}
+			behind := age
+			if events == 0 && lag.Bytes > 1<<20 && !last.IsZero() {
+				behind = max(0, now.Sub(last))
+			}
+			o.Lag(name, behind.Seconds(), lag)
+		}
+	}
+}
