@@ -19,9 +19,11 @@ func faultHalted(id, place string, cause error) *event.Fault {
 	}
 }
 
+const codeOtherCluster = "OT6003"
+
 func faultOtherCluster(stored, now string) *event.Fault {
 	return &event.Fault{
-		Code: "OT6003", Class: event.Safety, Op: "compare the broker with the checkpoint", Place: now,
+		Code: codeOtherCluster, Class: event.Safety, Op: "compare the broker with the checkpoint", Place: now,
 		Text: fmt.Sprintf("the stored position was acknowledged by cluster %s, and this is cluster %s: what the old one has may not be in the new one", stored, now),
 		Hint: "point sink.kafka.brokers at the old cluster, or, if the new one is meant to go on from here: outtail checkpoint accept -c FILE --pipeline P --code OT6003 --reason R",
 	}

@@ -235,10 +235,8 @@ func (p *Pipeline) drain(ctx context.Context) {
 		seq := p.failSeq
 		p.mu.Unlock()
 		_ = p.w.passedBefore(ctx, seq)
-	} else {
-		if err := p.opts.Sink.Flush(ctx); err == nil {
-			_ = p.w.empty(ctx)
-		}
+	} else if p.sinkOpen && p.opts.Sink.Flush(ctx) == nil {
+		_ = p.w.empty(ctx)
 	}
 	left, _, _ := p.w.gauges()
 	if left > 0 && p.failed() == nil {
@@ -365,7 +363,11 @@ func (p *Pipeline) runSession(ctx context.Context) (opened bool, err error) {
 		return false, err
 	}
 	start.Sink, start.Events, start.Version = from.Sink, from.Events, p.opts.Version
-	start.SavedAt, start.Accepted = time.Now().UTC(), nil // an acceptance is used up by the connect that it allowed
+	// An acceptance is used up by the connect that it allowed: the source's by this one, the sink's by the one below.
+	start.SavedAt, start.Accepted = time.Now().UTC(), nil
+	if !p.sinkOpen && accepts(from, codeOtherCluster) {
+		start.Accepted = []string{codeOtherCluster}
+	}
 	s := &session{start: start, depends: start.Depends}
 
 	p.mu.Lock()
@@ -394,6 +396,10 @@ func (p *Pipeline) runSession(ctx context.Context) (opened bool, err error) {
 			return true, err
 		}
 		p.sinkOpen = true
+		if err := p.opts.Committer.request(ctx, p, nil); err != nil { // which cluster it is, before it acks anything
+			_ = src.Close()
+			return true, err
+		}
 	}
 	p.transition(Streaming)
 	p.log.Info("streaming", "from", start.Position.String())

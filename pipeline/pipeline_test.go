@@ -1,0 +1,364 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outtail/outtail/event"
+)
+
+func TestEventsFlowInOrderAndThePositionFollowsTheAcks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLog([]string{"a", "b", "drop"}, nil, []string{"c"})
+		src := &fakeSource{log: log, batchRows: 2}
+		w := start(src, &fakeSink{id: "one"}, &fakeStore{}, nil)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []string{"a", "b", "c"}, w.sink.sent())
+		cp := w.p.Checkpoint()
+		require.Equal(t, event.LSN(3), cp.Position.LSN)
+		require.Nil(t, cp.Prefix)
+		require.Equal(t, uint64(4), cp.Events)
+		require.Equal(t, "one", cp.Sink.ClusterID)
+		require.Equal(t, event.LSN(3), src.confirmed)
+
+		log.append() // a transaction without our rows moves the position as well (I6)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, event.LSN(4), src.confirmed)
+		require.Zero(t, src.held, "all buffers went back")
+
+		w.stop()
+		require.NoError(t, <-w.err)
+		s, _, _ := w.p.State()
+		require.Equal(t, Stopped, s)
+		w.end()
+	})
+}
+
+func TestNothingIsConfirmedBeforeItIsSavedNorSavedBeforeItIsAcked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLog([]string{"1"}, []string{"2"}, []string{"3"})
+		sink := &fakeSink{hook: func(m *event.Message) bool { return string(m.Value) == "2" }} // 2 is never acked
+		src := &fakeSource{log: log, batchRows: 8}
+		w := start(src, sink, &fakeStore{}, nil)
+		time.Sleep(time.Second)
+		require.Equal(t, event.LSN(1), w.p.Checkpoint().Position.LSN)
+		require.Equal(t, event.LSN(1), src.confirmed)
+		w.store.mu.Lock()
+		w.store.fail = &event.Fault{Code: "OT4999", Class: event.Retry, Op: "save", Text: "disk full"}
+		w.store.mu.Unlock()
+		w.p.Acked(1)
+		time.Sleep(time.Second)
+		require.Equal(t, event.LSN(1), src.confirmed, "a save that failed confirms nothing")
+		s, _, why := w.p.State()
+		require.Equal(t, Degraded, s)
+		require.Equal(t, "OT4999", why[0].Fault.Code)
+		w.store.mu.Lock()
+		w.store.fail = nil
+		w.store.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		require.Equal(t, event.LSN(3), src.confirmed)
+		s, _, _ = w.p.State()
+		require.Equal(t, Streaming, s)
+		w.stop()
+		<-w.err
+		w.end()
+	})
+}
+
+func TestTheWindowBoundsWhatIsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := make([]string, 100)
+		for i := range rows {
+			rows[i] = fmt.Sprint(i)
+		}
+		sink := &fakeSink{hook: func(*event.Message) bool { return true }} // a broker that does not answer
+		w := start(&fakeSource{log: newLog(rows), batchRows: 100}, sink, &fakeStore{}, nil)
+		time.Sleep(time.Hour)
+		require.Len(t, sink.sent(), 10, "1,000 bytes, 100 each")
+		w.p.Acked(1)
+		time.Sleep(time.Second)
+		require.Len(t, sink.sent(), 10, "an ack behind a gap makes no room")
+		w.p.Acked(0)
+		time.Sleep(time.Second)
+		require.Len(t, sink.sent(), 12)
+		require.Equal(t, &event.Prefix{Tx: "0", Rows: 2, Selection: "all"}, w.p.Checkpoint().Prefix)
+		w.stop()
+		require.NoError(t, <-w.err, "stopping gives up after the drain timeout")
+		w.end()
+	})
+}
+
+func TestAPoisonedEventHaltsWithItsPlaceAndIsFirstNextTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLog([]string{"a", "poison", "b"}, []string{"c"})
+		store := &fakeStore{}
+		w := start(&fakeSource{log: log, batchRows: 9}, &fakeSink{}, store, nil)
+		err := <-w.err
+		w.end()
+		f := event.AsFault(err)
+		require.Equal(t, "OT6001", f.Code)
+		require.Equal(t, "fake/0#1", f.Place)
+		require.Equal(t, []string{"a"}, w.sink.sent())
+		require.Equal(t, uint64(1), store.cps["p"].Prefix.Rows, "what lies before it was acked and saved")
+
+		log.txs[0][1] = "mended"
+		w = start(&fakeSource{log: log, batchRows: 9}, &fakeSink{}, store, nil)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"mended", "b", "c"}, w.sink.sent())
+		w.stop()
+		require.NoError(t, <-w.err)
+		w.end()
+	})
+}
+
+func TestAMessageThatFailsLateHaltsBehindWhatWasAcked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &fakeSink{}
+		sink.hook = func(m *event.Message) bool {
+			if string(m.Value) != "b" {
+				return false
+			}
+			seq := m.Seq
+			go sink.acks.Failed(seq, &event.Fault{Code: "OT5012", Class: event.Record, Place: "t", Text: "too large"})
+			return true
+		}
+		store := &fakeStore{}
+		w := start(&fakeSource{log: newLog([]string{"a", "b", "c"}), batchRows: 9}, sink, store, nil)
+		f := event.AsFault(<-w.err)
+		w.end()
+		require.Equal(t, "OT6001", f.Code)
+		require.ErrorContains(t, f, "OT5012")
+		require.Equal(t, uint64(1), store.cps["p"].Prefix.Rows)
+	})
+}
+
+func TestASourceThatGoesAwayIsOpenedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLog([]string{"a", "b"})
+		down := false
+		src := &fakeSource{log: log, batchRows: 9}
+		src.openErr = func() error {
+			if down {
+				return &event.Fault{Code: "OT2001", Class: event.Environment, Op: "connect", Text: "refused"}
+			}
+			return nil
+		}
+		w := start(src, &fakeSink{}, &fakeStore{}, nil)
+		time.Sleep(time.Second)
+		down = true
+		log.cutSessions()
+		time.Sleep(10 * time.Minute)
+		s, _, why := w.p.State()
+		require.Equal(t, Degraded, s)
+		require.Equal(t, "OT2001", why[0].Fault.Code)
+		down = false
+		log.append("c")
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"a", "b", "c"}, w.sink.sent())
+		s, _, _ = w.p.State()
+		require.Equal(t, Streaming, s)
+		w.stop()
+		require.NoError(t, <-w.err)
+		w.end()
+	})
+}
+
+func TestASinkThatHoldsEventsDoesNotKeepTheSourceAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLog([]string{"a"}, []string{"b"})
+		src := &fakeSource{log: log, batchRows: 9}
+		var held []uint64
+		sink := &fakeSink{}
+		sink.hook = func(m *event.Message) bool {
+			held = append(held, m.Seq)
+			return true
+		}
+		w := start(src, sink, &fakeStore{}, nil)
+		time.Sleep(time.Second)
+		log.cutSessions()
+		time.Sleep(time.Minute)
+		require.Equal(t, 2, src.opens)
+		require.Equal(t, []string{"a", "b", "a", "b"}, sink.sent(), "a contiguous re-run behind what is held")
+		require.Equal(t, event.LSN(0), w.p.Checkpoint().Position.LSN)
+		for _, seq := range held {
+			w.p.Acked(seq)
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, event.LSN(2), w.p.Checkpoint().Position.LSN)
+		require.Zero(t, src.held)
+		w.stop()
+		require.NoError(t, <-w.err)
+		w.end()
+	})
+}
+
+func TestStartGivesUpOnAnUnreachableSource(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault event.Fault
+		after time.Duration
+		class event.Class
+	}{
+		"unreachable: after start_timeout": {event.Fault{Code: "OT2001", Class: event.Environment}, 30 * time.Second, event.Environment},
+		"a missing table: at once":         {event.Fault{Code: "OT2010", Class: event.Environment, Immediate: true}, 0, event.Environment},
+		"a lost slot: at once":             {event.Fault{Code: "OT2020", Class: event.Safety}, 0, event.Safety},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				src := &fakeSource{log: newLog(), openErr: func() error { f := c.fault; return &f }}
+				w := start(src, &fakeSink{}, &fakeStore{}, nil)
+				f := event.AsFault(<-w.err)
+				w.end()
+				require.Equal(t, c.fault.Code, f.Code)
+				require.Equal(t, c.class, f.Class)
+				require.InDelta(t, c.after.Seconds(), time.Since(began).Seconds(), 1)
+				s, _, _ := w.p.State()
+				require.Equal(t, Failed, s)
+			})
+		})
+	}
+}
+
+func TestAStandbyWaitsForAsLongAsItTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := false
+		src := &fakeSource{log: newLog([]string{"a"}), openErr: func() error {
+			if free {
+				return nil
+			}
+			return &event.Fault{Code: "OT2030", Class: event.Retry, Standby: true}
+		}}
+		w := start(src, &fakeSink{}, &fakeStore{}, nil)
+		time.Sleep(time.Hour)
+		_, _, why := w.p.State()
+		require.True(t, why[0].Fault.Standby)
+		free = true
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"a"}, w.sink.sent())
+		w.stop()
+		require.NoError(t, <-w.err)
+		w.end()
+	})
+}
+
+func TestAnotherClusterIsASafetyStopUnlessAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{}
+		run := func(cluster string) *event.Fault {
+			w := start(&fakeSource{log: newLog([]string{"a"})}, &fakeSink{id: cluster}, store, nil)
+			time.Sleep(time.Second)
+			w.stop()
+			err := <-w.err
+			w.end()
+			return event.AsFault(err)
+		}
+		require.Nil(t, run("one"))
+		require.Equal(t, "OT6003", run("two").Code)
+		require.Equal(t, "OT6003", run("two").Code, "also the second time")
+		cp := store.cps["p"]
+		cp.Accepted = []string{"OT6003"}
+		store.cps["p"] = cp
+		require.Nil(t, run("two"))
+		require.Empty(t, store.cps["p"].Accepted, "an acceptance is used once")
+		require.Equal(t, "OT6003", run("one").Code)
+	})
+}
+
+// TestCrashesLoseNothing kills the process at random instants: what was sent is there, the store keeps what was saved,
+// everything else is gone. First occurrences come in commit order, repeats are contiguous re-runs.
+func TestCrashesLoseNothing(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rnd := rand.New(rand.NewPCG(seed, 1))
+				log := newLog()
+				var want []string
+				for tx := range 120 {
+					var rows []string
+					for r := range rnd.IntN(9) {
+						rows = append(rows, fmt.Sprintf("%03d.%d", tx, r))
+					}
+					want = append(want, rows...)
+					log.append(rows...)
+				}
+				store := &fakeStore{}
+				acked := map[string]bool{}
+				store.check = func(cp event.Checkpoint) { // I1: everything before the position was acked
+					for i, rows := range log.txs {
+						for r, row := range rows {
+							before := i < int(cp.Position.LSN) || (i == int(cp.Position.LSN) && cp.Prefix != nil && r < int(cp.Prefix.Rows))
+							if before && !acked[row] {
+								t.Errorf("saved %v/%v before the ack of %s", cp.Position, cp.Prefix, row)
+							}
+						}
+					}
+				}
+				var all []string
+				for life := 0; ; life++ {
+					sink := &fakeSink{}
+					src := &fakeSource{log: log, batchRows: 1 + rnd.IntN(20)}
+					sink.hook = func(m *event.Message) bool {
+						v := string(m.Value)
+						seq, delay := m.Seq, rand.N(20*time.Millisecond)
+						sink.wg.Add(1)
+						go func() {
+							defer sink.wg.Done()
+							time.Sleep(delay)
+							sink.mu.Lock()
+							defer sink.mu.Unlock()
+							if !sink.closed {
+								acked[v] = true
+								sink.acks.Acked(seq)
+							}
+						}()
+						return true
+					}
+					w := start(src, sink, store, func(o *Options) { o.DrainTimeout = time.Nanosecond })
+					d := rand.N(300 * time.Millisecond)
+					if life > 30 {
+						d = time.Minute
+					}
+					time.Sleep(d)
+					_ = sink.Close() // nothing is acked any more
+					store.mu.Lock()
+					store.fail = context.Canceled // and nothing saved
+					store.mu.Unlock()
+					w.stop()
+					<-w.err
+					w.end()
+					store.mu.Lock()
+					store.fail = nil
+					store.mu.Unlock()
+					all = append(all, sink.sent()...)
+					if life > 30 {
+						break
+					}
+				}
+				seen := map[string]bool{}
+				var first []string
+				for i, v := range all {
+					if !seen[v] {
+						first = append(first, v)
+						seen[v] = true
+						continue
+					}
+					if i > 0 && all[i-1] != v { // a repeat follows its predecessor, or begins a re-run
+						at := slices.Index(want, v)
+						if at > 0 && all[i-1] != want[at-1] {
+							require.LessOrEqual(t, strings.Compare(v, all[i-1]), 0, "an old event after a newer one begins a re-run")
+						}
+					}
+				}
+				require.Equal(t, want, first)
+			})
+		})
+	}
+}
