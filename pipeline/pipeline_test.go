@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -290,8 +291,11 @@ func TestCrashesLoseNothing(t *testing.T) {
 					log.append(rows...)
 				}
 				store := &fakeStore{}
+				var ackedMu sync.Mutex
 				acked := map[string]bool{}
 				store.check = func(cp event.Checkpoint) { // I1: everything before the position was acked
+					ackedMu.Lock()
+					defer ackedMu.Unlock()
 					for i, rows := range log.txs {
 						for r, row := range rows {
 							before := i < int(cp.Position.LSN) || (i == int(cp.Position.LSN) && cp.Prefix != nil && r < int(cp.Prefix.Rows))
@@ -315,7 +319,9 @@ func TestCrashesLoseNothing(t *testing.T) {
 							sink.mu.Lock()
 							defer sink.mu.Unlock()
 							if !sink.closed {
+								ackedMu.Lock()
 								acked[v] = true
+								ackedMu.Unlock()
 								sink.acks.Acked(seq)
 							}
 						}()
