@@ -1,0 +1,272 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/outtail/outtail/event"
+)
+
+// FileName is the state file's name in the data directory.
+const FileName = "outtail.db"
+
+// migrations bring a file from format i+1 to i+2, each within the one transaction of the upgrade; doc.go describes the
+// format behind the last of them. There has been only one format so far.
+func migrations() []func(*bbolt.Tx) error { return nil }
+
+const (
+	bucketMeta      = "meta"
+	bucketPipelines = "pipelines"
+	bucketAudit     = "audit"
+	bucketHistory   = "history"
+	bucketDepends   = "depends"
+	keyFormat       = "format"
+	keyCurrent      = "current"
+)
+
+// readersGone is how long a writer waits for commands that read the file at this moment; they take milliseconds.
+const readersGone = 5 * time.Second
+
+// Options of a store.
+type Options struct {
+	// Dir is data_dir; it is made (0700) where it is missing.
+	Dir string
+	// Version of outtail, stored with each checkpoint that names none.
+	Version string
+	// Logger hears about what an operator should know at open. Nil: nobody.
+	Logger *slog.Logger
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+
+	// migrations stand in for the real ones in tests.
+	migrations []func(*bbolt.Tx) error
+}
+
+// Store is the state file, open. Its methods may be called from any goroutine.
+type Store struct {
+	path     string
+	version  string
+	log      *slog.Logger
+	now      func() time.Time
+	steps    []func(*bbolt.Tx) error
+	format   int // what this code writes
+	readOnly bool
+
+	lock *os.File  // the data directory is ours while it is open; nil when read-only
+	db   *bbolt.DB // nil: read-only, and no state file exists yet
+
+	mu      sync.Mutex
+	lastRec map[string]time.Time // per pipeline, when its history last grew
+	ran     map[string]bool      // pipelines that ever stored a position here
+}
+
+func newStore(o Options) *Store {
+	s := &Store{
+		path: filepath.Join(o.Dir, FileName), version: o.Version, log: o.Logger, now: o.Now,
+		steps: o.migrations, lastRec: map[string]time.Time{},
+	}
+	if s.steps == nil {
+		s.steps = migrations()
+	}
+	s.format = 1 + len(s.steps)
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	return s
+}
+
+// Open takes the data directory for this process and opens its state file, which is made where there is none. A second
+// process gets ErrLocked at once; a file that is not sound a fault of class Safety.
+func Open(o Options) (_ *Store, err error) {
+	if err := makeDir(o.Dir); err != nil {
+		return nil, faultUnusable("create data_dir", o.Dir, err)
+	}
+	s := newStore(o)
+	if s.lock, err = lockDir(o.Dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	s.ran = readMarker(o.Dir)
+
+	switch _, statErr := os.Stat(s.path); {
+	case errors.Is(statErr, fs.ErrNotExist):
+		if len(s.ran) > 0 {
+			s.log.Warn("the state file is gone although pipelines ran with this data_dir before", "file", s.path, "pipelines", sortedKeys(s.ran))
+		}
+		if err := createFile(s.path, s.format); err != nil {
+			return nil, faultUnusable("create state file", s.path, err)
+		}
+	case statErr != nil:
+		return nil, faultUnusable("open state", s.path, statErr)
+	}
+	if err := s.openFile(); err != nil {
+		return nil, err
+	}
+	if err := s.upgrade(); err != nil {
+		return nil, err
+	}
+	return s, s.learnRan()
+}
+
+// OpenReadOnly opens the state file for a command while no process runs; without a file the store is empty. While one
+// runs the result is ErrLocked: ask it through its socket.
+func OpenReadOnly(o Options) (_ *Store, err error) {
+	s := newStore(o)
+	s.readOnly = true
+	s.ran = readMarker(o.Dir)
+	switch _, statErr := os.Stat(s.path); {
+	case errors.Is(statErr, fs.ErrNotExist):
+		return s, nil
+	case statErr != nil:
+		return nil, faultUnusable("open state", s.path, statErr)
+	}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	if err := s.openFile(); err != nil {
+		return nil, err
+	}
+	switch format, err := readFormat(s.db); {
+	case err != nil:
+		return nil, faultDamaged(s.path, err)
+	case format > s.format:
+		return nil, faultNewerFormat(s.path, format, s.format)
+	case format < s.format:
+		return nil, faultOldFormat(s.path, format, s.format)
+	}
+	return s, s.learnRan()
+}
+
+// Close gives the file and the data directory back. A second Close does nothing.
+func (s *Store) Close() error {
+	var err error
+	if s.db != nil {
+		err = s.db.Close()
+	}
+	if s.lock != nil {
+		_ = s.lock.Close()
+		s.lock = nil
+	}
+	return err
+}
+
+// Path is where the state file is.
+func (s *Store) Path() string { return s.path }
+
+func (s *Store) openFile() error {
+	if err := checkLength(s.path); err != nil {
+		if errors.Is(err, errDamaged) {
+			return faultDamaged(s.path, err)
+		}
+		return faultUnusable("open state", s.path, err)
+	}
+	var file *os.File
+	opts := &bbolt.Options{
+		Timeout:      readersGone,
+		ReadOnly:     s.readOnly,
+		NoStatistics: true,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			var err error
+			// Never created here: createFile did, completely.
+			file, err = os.OpenFile(name, flag&^os.O_CREATE, mode)
+			return file, err
+		},
+	}
+	if s.readOnly {
+		opts.Timeout = time.Nanosecond // tried once
+	}
+	err := guard(func() (err error) {
+		s.db, err = bbolt.Open(s.path, 0o600, opts)
+		return err
+	})
+	switch {
+	case err == nil:
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return faultLocked(filepath.Dir(s.path), "")
+	case errors.Is(err, errDamaged), errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+		errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrInvalidMapping):
+		if file != nil {
+			_ = file.Close() // bbolt does not when it panics, and its lock would stay
+		}
+		return faultDamaged(s.path, err)
+	default:
+		return faultUnusable("open state", s.path, err)
+	}
+	if err := checkContent(s.db); err != nil {
+		return faultDamaged(s.path, err)
+	}
+	return nil
+}
+
+// upgrade brings an older file to this format: all steps in one transaction, so that it is the old or the new one.
+func (s *Store) upgrade() error {
+	format, err := readFormat(s.db)
+	switch {
+	case err != nil:
+		return faultDamaged(s.path, err)
+	case format > s.format:
+		return faultNewerFormat(s.path, format, s.format)
+	case format == s.format:
+		return nil
+	}
+	err = guard(func() error {
+		return s.db.Update(func(tx *bbolt.Tx) error {
+			for from := format; from < s.format; from++ {
+				if err := s.steps[from-1](tx); err != nil {
+					return fmt.Errorf("from format %d: %w", from, err)
+				}
+			}
+			return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyFormat), []byte(strconv.Itoa(s.format)))
+		})
+	})
+	if err != nil {
+		return faultMigration(s.path, format, s.format, err)
+	}
+	s.log.Info("state file brought to a newer format", "file", s.path, "from", format, "to", s.format)
+	return nil
+}
+
+// view reads in a transaction; a store without a file has nothing to show.
+func (s *Store) view(f func(*bbolt.Tx) error) error {
+	if s.db == nil {
+		return nil
+	}
+	err := guard(func() error { return s.db.View(f) })
+	if errors.Is(err, errDamaged) {
+		return faultDamaged(s.path, err)
+	}
+	if err != nil && event.AsFault(err) == nil {
+		return faultUnusable("read state", s.path, err)
+	}
+	return err
+}
+
+// update writes in a transaction that is on disk when it returns nil.
+func (s *Store) update(op string, f func(*bbolt.Tx) error) error {
+	if s.readOnly {
+		return faultWrite(op, s.path, fs.ErrPermission)
+	}
+	if err := guard(func() error { return s.db.Update(f) }); err != nil {
+		return faultWrite(op, s.path, err)
+	}
+	return nil
+}
