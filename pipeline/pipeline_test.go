@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,18 @@ import (
 	"github.com/outtail/outtail/event"
 )
 
+// pass lets time pass and everything come to rest.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func TestEventsFlowInOrderAndThePositionFollowsTheAcks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLog([]string{"a", "b", "drop"}, nil, []string{"c"})
 		src := &fakeSource{log: log, batchRows: 2}
 		w := start(src, &fakeSink{id: "one"}, &fakeStore{}, nil)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		require.Equal(t, []string{"a", "b", "c"}, w.sink.sent())
 		cp := w.p.Checkpoint()
 		require.Equal(t, event.LSN(3), cp.Position.LSN)
@@ -31,7 +38,7 @@ func TestEventsFlowInOrderAndThePositionFollowsTheAcks(t *testing.T) {
 		require.Equal(t, event.LSN(3), src.confirmed)
 
 		log.append() // a transaction without our rows moves the position as well (I6)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		require.Equal(t, event.LSN(4), src.confirmed)
 		require.Zero(t, src.held, "all buffers went back")
 
@@ -49,14 +56,14 @@ func TestNothingIsConfirmedBeforeItIsSavedNorSavedBeforeItIsAcked(t *testing.T) 
 		sink := &fakeSink{hook: func(m *event.Message) bool { return string(m.Value) == "2" }} // 2 is never acked
 		src := &fakeSource{log: log, batchRows: 8}
 		w := start(src, sink, &fakeStore{}, nil)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.Equal(t, event.LSN(1), w.p.Checkpoint().Position.LSN)
 		require.Equal(t, event.LSN(1), src.confirmed)
 		w.store.mu.Lock()
 		w.store.fail = &event.Fault{Code: "OT4999", Class: event.Retry, Op: "save", Text: "disk full"}
 		w.store.mu.Unlock()
 		w.p.Acked(1)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.Equal(t, event.LSN(1), src.confirmed, "a save that failed confirms nothing")
 		s, _, why := w.p.State()
 		require.Equal(t, Degraded, s)
@@ -64,7 +71,7 @@ func TestNothingIsConfirmedBeforeItIsSavedNorSavedBeforeItIsAcked(t *testing.T) 
 		w.store.mu.Lock()
 		w.store.fail = nil
 		w.store.mu.Unlock()
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		require.Equal(t, event.LSN(3), src.confirmed)
 		s, _, _ = w.p.State()
 		require.Equal(t, Streaming, s)
@@ -82,13 +89,13 @@ func TestTheWindowBoundsWhatIsInFlight(t *testing.T) {
 		}
 		sink := &fakeSink{hook: func(*event.Message) bool { return true }} // a broker that does not answer
 		w := start(&fakeSource{log: newLog(rows), batchRows: 100}, sink, &fakeStore{}, nil)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.Len(t, sink.sent(), 10, "1,000 bytes, 100 each")
 		w.p.Acked(1)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.Len(t, sink.sent(), 10, "an ack behind a gap makes no room")
 		w.p.Acked(0)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.Len(t, sink.sent(), 12)
 		require.Equal(t, &event.Prefix{Tx: "0", Rows: 2, Selection: "all"}, w.p.Checkpoint().Prefix)
 		w.stop()
@@ -112,7 +119,7 @@ func TestAPoisonedEventHaltsWithItsPlaceAndIsFirstNextTime(t *testing.T) {
 
 		log.txs[0][1] = "mended"
 		w = start(&fakeSource{log: log, batchRows: 9}, &fakeSink{}, store, nil)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.Equal(t, []string{"mended", "b", "c"}, w.sink.sent())
 		w.stop()
 		require.NoError(t, <-w.err)
@@ -144,25 +151,25 @@ func TestAMessageThatFailsLateHaltsBehindWhatWasAcked(t *testing.T) {
 func TestASourceThatGoesAwayIsOpenedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLog([]string{"a", "b"})
-		down := false
+		var down atomic.Bool
 		src := &fakeSource{log: log, batchRows: 9}
 		src.openErr = func() error {
-			if down {
+			if down.Load() {
 				return &event.Fault{Code: "OT2001", Class: event.Environment, Op: "connect", Text: "refused"}
 			}
 			return nil
 		}
 		w := start(src, &fakeSink{}, &fakeStore{}, nil)
-		time.Sleep(time.Second)
-		down = true
+		pass(time.Second)
+		down.Store(true)
 		log.cutSessions()
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Minute)
 		s, _, why := w.p.State()
 		require.Equal(t, Degraded, s)
 		require.Equal(t, "OT2001", why[0].Fault.Code)
-		down = false
+		down.Store(false)
 		log.append("c")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, []string{"a", "b", "c"}, w.sink.sent())
 		s, _, _ = w.p.State()
 		require.Equal(t, Streaming, s)
@@ -183,16 +190,16 @@ func TestASinkThatHoldsEventsDoesNotKeepTheSourceAway(t *testing.T) {
 			return true
 		}
 		w := start(src, sink, &fakeStore{}, nil)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		log.cutSessions()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, 2, src.opens)
 		require.Equal(t, []string{"a", "b", "a", "b"}, sink.sent(), "a contiguous re-run behind what is held")
 		require.Equal(t, event.LSN(0), w.p.Checkpoint().Position.LSN)
 		for _, seq := range held {
 			w.p.Acked(seq)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.Equal(t, event.LSN(2), w.p.Checkpoint().Position.LSN)
 		require.Zero(t, src.held)
 		w.stop()
@@ -230,19 +237,19 @@ func TestStartGivesUpOnAnUnreachableSource(t *testing.T) {
 
 func TestAStandbyWaitsForAsLongAsItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		free := false
+		var free atomic.Bool
 		src := &fakeSource{log: newLog([]string{"a"}), openErr: func() error {
-			if free {
+			if free.Load() {
 				return nil
 			}
 			return &event.Fault{Code: "OT2030", Class: event.Retry, Standby: true}
 		}}
 		w := start(src, &fakeSink{}, &fakeStore{}, nil)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		_, _, why := w.p.State()
 		require.True(t, why[0].Fault.Standby)
-		free = true
-		time.Sleep(time.Minute)
+		free.Store(true)
+		pass(time.Minute)
 		require.Equal(t, []string{"a"}, w.sink.sent())
 		w.stop()
 		require.NoError(t, <-w.err)
@@ -255,7 +262,7 @@ func TestAnotherClusterIsASafetyStopUnlessAccepted(t *testing.T) {
 		store := &fakeStore{}
 		run := func(cluster string) *event.Fault {
 			w := start(&fakeSource{log: newLog([]string{"a"})}, &fakeSink{id: cluster}, store, nil)
-			time.Sleep(time.Second)
+			pass(time.Second)
 			w.stop()
 			err := <-w.err
 			w.end()
