@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -94,19 +95,25 @@ func faultRefused(op, pipeline, text, hint string) *event.Fault {
 	return &event.Fault{Code: CodeRefused, Class: event.Usage, Op: op, Place: "pipeline " + pipeline, Text: text, Hint: hint}
 }
 
+// errnoIs looks for a system error in err. When growing the file fails, bbolt passes on only the text of the cause ("file
+// resize error: %s"); the text of a system error is then its end, and is compared with the system's own.
+func errnoIs(err error, e syscall.Errno) bool {
+	return errors.Is(err, e) || strings.HasSuffix(err.Error(), ": "+e.Error())
+}
+
 // faultWrite tells apart why a write did not reach the disk.
 func faultWrite(op, path string, err error) *event.Fault {
 	if f := event.AsFault(err); f != nil {
 		return f
 	}
+	is := func(e syscall.Errno) bool { return errnoIs(err, e) }
 	switch {
 	case errors.Is(err, errDamaged):
 		return faultDamaged(path, err)
 
 	// A full disk passes when somebody makes room: the pipeline holds its position, and sends nothing twice.
 	// EFBIG is a limit on the file's size (ulimit -f), EDQUOT a quota; for the operator all are "no room".
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG),
-		errors.Is(err, bolterrors.ErrMaxSizeReached):
+	case is(syscall.ENOSPC), is(syscall.EDQUOT), is(syscall.EFBIG), errors.Is(err, bolterrors.ErrMaxSizeReached):
 		return &event.Fault{
 			Code: CodeDiskFull, Class: event.Retry, Op: op, Place: path, Text: "no room for the state file", Err: err,
 			Hint: "make room on the file system of data_dir (or raise the quota or file size limit); outtail goes on by itself",
@@ -114,7 +121,7 @@ func faultWrite(op, path string, err error) *event.Fault {
 
 	// A file system that turned read-only (mount option, or the kernel after an error), or rights that were taken away:
 	// somebody must change something outside.
-	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+	case is(syscall.EROFS), is(syscall.EACCES), is(syscall.EPERM), errors.Is(err, fs.ErrPermission):
 		return &event.Fault{
 			Code: CodeReadOnly, Class: event.Config, Op: op, Place: path, Text: "the state file cannot be written", Err: err,
 			Hint: "make the file system of data_dir writable for outtail's user; see the kernel's log if it was until now",

@@ -45,3 +45,10 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// abandon closes a file whose memory map cannot be undone. The map keeps the lock alive beyond the file's close, so the
+// lock is given back by hand.
+func abandon(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	_ = f.Close()
+}

@@ -205,7 +205,7 @@ func (s *Store) openFile() error {
 	case errors.Is(err, errDamaged), errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
 		errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrInvalidMapping):
 		if file != nil {
-			_ = file.Close() // bbolt does not when it panics, and its lock would stay
+			abandon(file) // bbolt does not when it panics, and its lock would stay
 		}
 		return faultDamaged(s.path, err)
 	default:

@@ -1,0 +1,209 @@
+//go:build unix
+
+package checkpoint
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/outtail/outtail/event"
+)
+
+// The test binary runs itself again as the process that is killed or starved; these variables say so.
+const (
+	childDir  = "OUTTAIL_CHECKPOINT_CHILD_DIR"
+	childWhat = "OUTTAIL_CHECKPOINT_CHILD"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(childWhat) {
+	case "":
+		os.Exit(m.Run())
+	case "save":
+		saveForEver(os.Getenv(childDir))
+	case "starve":
+		starve(os.Getenv(childDir))
+	}
+}
+
+func child(t *testing.T, what, dir string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childWhat+"="+what, childDir+"="+dir)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// saveForEver goes on from what is stored and says "about" before and "saved" after each save, as a pipeline would send
+// and then confirm. Its clock runs fast, so that history and its thinning take part.
+func saveForEver(dir string) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s, err := Open(Options{Dir: dir, Now: func() time.Time { at = at.Add(7 * time.Minute); return at }})
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	cp, err := s.Load("orders")
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	fmt.Println("loaded", cp.Events)
+	ctx := unlimited{}
+	for n := cp.Events + 1; ; n++ {
+		next := pg(event.LSN(n), n)
+		next.Depends = fmt.Appendf(nil, `{"pad":%q}`, strings.Repeat("x", int(n%3000)))
+		fmt.Println("about", n)
+		if err := s.Save(ctx, map[string]event.Checkpoint{"orders": next, "stock": my("b.1", n, n)}); err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+		fmt.Println("saved", n)
+	}
+}
+
+// unlimited is a context for a process that is meant to be killed.
+type unlimited struct{}
+
+func (unlimited) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (unlimited) Done() <-chan struct{}       { return nil }
+func (unlimited) Err() error                  { return nil }
+func (unlimited) Value(any) any               { return nil }
+
+// I1, I4: whatever the instant of a SIGKILL, the file opens, and holds the last save that was reported or the one that was
+// under way: never an older one, never one that was not begun.
+func TestKillNeverCostsASavedPosition(t *testing.T) {
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	var saved, about uint64
+	for round := range 12 {
+		cmd := child(t, "save", dir)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		// Killed after a number of lines and a moment, so that slow machines get as far as fast ones.
+		killAfter, moment := 1+rng.IntN(60), time.Duration(rng.IntN(3000))*time.Microsecond
+		lines := 0
+		in := bufio.NewReader(out)
+		for {
+			line, err := in.ReadString('\n')
+			if err == io.EOF {
+				break
+			}
+			require.NoError(t, err)
+			word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			require.NotEqual(t, "failed", word, line)
+			n, err := strconv.ParseUint(rest, 10, 64)
+			require.NoError(t, err, line)
+			switch word {
+			case "loaded":
+				require.True(t, n == saved || n == about, "round %d: loaded %d after saved %d, about %d", round, n, saved, about)
+				saved = n
+			case "about":
+				about = n
+			case "saved":
+				saved = n
+			}
+			if lines++; lines == killAfter {
+				time.AfterFunc(moment, func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
+			}
+		}
+		require.Error(t, cmd.Wait(), "killed")
+
+		s, err := OpenReadOnly(Options{Dir: dir})
+		require.NoError(t, err, "round %d", round)
+		orders, err := s.Load("orders")
+		require.NoError(t, err)
+		stock, err := s.Load("stock")
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		require.Equal(t, orders.Events, stock.Events, "all entries of a save or none")
+		require.GreaterOrEqual(t, orders.Events, saved, "round %d", round)
+		require.LessOrEqual(t, orders.Events, max(saved, about), "round %d", round)
+		require.Equal(t, event.LSN(orders.Events), orders.Position.LSN)
+	}
+	require.NotZero(t, saved)
+}
+
+// starve runs into a limit on the file's size (as a full disk would), and goes on when it is lifted.
+func starve(dir string) {
+	ok := func(step string, err error) {
+		if err != nil {
+			fmt.Println(step, err)
+			os.Exit(1)
+		}
+	}
+	s, err := Open(Options{Dir: dir})
+	ok("open", err)
+	ok("save", s.Save(unlimited{}, map[string]event.Checkpoint{"orders": pg(1, 1)}))
+	info, err := os.Stat(s.Path())
+	ok("stat", err)
+	var was unix.Rlimit
+	ok("limit", unix.Getrlimit(unix.RLIMIT_FSIZE, &was))
+	ok("limit", unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(info.Size()), Max: was.Max}))
+	big := pg(2, 2)
+	big.Depends = fmt.Appendf(nil, `{"pad":%q}`, strings.Repeat("x", 4<<20))
+	for range 2 {
+		err = s.Save(unlimited{}, map[string]event.Checkpoint{"orders": big})
+		f := event.AsFault(err)
+		if f == nil || f.Code != CodeDiskFull || f.Class != event.Retry {
+			ok("starved", fmt.Errorf("want %s, got %v", CodeDiskFull, err))
+		}
+		cp, err := s.Load("orders")
+		ok("load", err)
+		if cp.Events != 1 {
+			ok("load", fmt.Errorf("%d events", cp.Events))
+		}
+	}
+	ok("limit", unix.Setrlimit(unix.RLIMIT_FSIZE, &was))
+	ok("save again", s.Save(unlimited{}, map[string]event.Checkpoint{"orders": big}))
+	ok("close", s.Close())
+}
+
+func TestAFullDiskHoldsThePositionAndPasses(t *testing.T) {
+	dir := t.TempDir()
+	cmd := child(t, "starve", dir)
+	out, err := cmd.Output()
+	require.NoError(t, err, string(out))
+	s := open(t, Options{Dir: dir})
+	cp, err := s.Load("orders")
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), cp.Events)
+}
+
+func TestWhyAWriteFailed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		err   error
+		code  string
+		class event.Class
+	}{
+		{"disk full", &os.PathError{Op: "write", Err: syscall.ENOSPC}, CodeDiskFull, event.Retry},
+		{"limit on the file's size, as bbolt words it", errors.New("file resize error: truncate /d/outtail.db: " + syscall.EFBIG.Error()), CodeDiskFull, event.Retry},
+		{"quota", syscall.EDQUOT, CodeDiskFull, event.Retry},
+		{"read-only file system", &os.PathError{Op: "write", Err: syscall.EROFS}, CodeReadOnly, event.Config},
+		{"rights taken away", syscall.EACCES, CodeReadOnly, event.Config},
+		{"I/O error", fmt.Errorf("sync: %w", syscall.EIO), CodeIO, event.Internal},
+		{"damage found while writing", fmt.Errorf("%w: page 7", errDamaged), CodeDamaged, event.Safety},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := requireFault(t, faultWrite("save position", "/d/outtail.db", c.err), c.code, c.class)
+			require.ErrorIs(t, f, c.err)
+		})
+	}
+}

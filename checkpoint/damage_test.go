@@ -1,0 +1,122 @@
+package checkpoint
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+
+	"github.com/outtail/outtail/event"
+)
+
+// soundFile makes a state file with a history and gives its directory and content.
+func soundFile(t *testing.T) (dir string, content []byte) {
+	t.Helper()
+	dir = t.TempDir()
+	c := newClock()
+	s := open(t, Options{Dir: dir, Now: c.now})
+	for i := range 40 {
+		c.t = c.t.Add(time.Minute)
+		cp := pg(event.LSN(1000+i), uint64(i))
+		cp.Depends = fmt.Appendf(nil, `{"relid":%d}`, 16384+i%3)
+		save(t, s, map[string]event.Checkpoint{"orders": cp, "stock": my("binlog.000002", uint64(i), 1)})
+	}
+	require.NoError(t, s.Accept(t.Context(), "stock", "OT3010", By{"ada", "test"}))
+	require.NoError(t, s.Close())
+	content, err := os.ReadFile(filepath.Join(dir, FileName))
+	require.NoError(t, err)
+	return dir, content
+}
+
+func TestADamagedFileIsASafetyStopAndIsLeftAlone(t *testing.T) {
+	page := os.Getpagesize()
+	cases := map[string]func(b []byte) []byte{
+		"empty":                   func([]byte) []byte { return []byte{} },
+		"one byte":                func(b []byte) []byte { return b[:1] },
+		"one page":                func(b []byte) []byte { return b[:page] },
+		"cut in the middle":       func(b []byte) []byte { return b[:len(b)/2] },
+		"cut at the third page":   func(b []byte) []byte { return b[:3*page] },
+		"zeros":                   func(b []byte) []byte { return make([]byte, len(b)) },
+		"text":                    func([]byte) []byte { return []byte("position: 0/16B3748\n") },
+		"both meta pages damaged": func(b []byte) []byte { b[40] ^= 1; b[page+40] ^= 1; return b },
+		"all but the meta pages zeroed": func(b []byte) []byte {
+			clear(b[2*page:])
+			return b
+		},
+		"all but the meta pages ones": func(b []byte) []byte {
+			for i := 2 * page; i < len(b); i++ {
+				b[i] = 0xff
+			}
+			return b
+		},
+	}
+	dir, sound := soundFile(t)
+	path := filepath.Join(dir, FileName)
+	for name, damage := range cases {
+		t.Run(name, func(t *testing.T) {
+			damaged := damage(append([]byte(nil), sound...))
+			require.NoError(t, os.WriteFile(path, damaged, 0o600))
+			for how, openIt := range map[string]func(Options) (*Store, error){"run": Open, "read": OpenReadOnly} {
+				_, err := openIt(Options{Dir: dir})
+				f := requireFault(t, err, CodeDamaged, event.Safety)
+				require.Equal(t, path, f.Place, how)
+			}
+			after, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, damaged, after, "never replaced")
+			require.NoError(t, os.WriteFile(path, sound, 0o600))
+			require.NoError(t, open(t, Options{Dir: dir}).Close(), "a refused open keeps no lock")
+		})
+	}
+}
+
+func TestAFileOfAnotherProgramIsNotOurs(t *testing.T) {
+	dir := t.TempDir()
+	db, err := bbolt.Open(filepath.Join(dir, FileName), 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	_, err = Open(Options{Dir: dir})
+	requireFault(t, err, CodeDamaged, event.Safety)
+}
+
+// One flipped bit anywhere is either noticed or changes nothing of what is loaded (it hit a free page, or a meta page
+// whose twin still tells the truth of the commit before: then the position is the earlier one, never another).
+func TestAFlippedBitNeverChangesAPosition(t *testing.T) {
+	dir, sound := soundFile(t)
+	path := filepath.Join(dir, FileName)
+	rng := rand.New(rand.NewPCG(1, 2))
+	noticed := 0
+	for range 400 {
+		b := append([]byte(nil), sound...)
+		at, bit := rng.IntN(len(b)), byte(1)<<rng.IntN(8)
+		b[at] ^= bit
+		require.NoError(t, os.WriteFile(path, b, 0o600))
+		s, err := OpenReadOnly(Options{Dir: dir})
+		if err != nil {
+			requireFault(t, err, CodeDamaged, event.Safety)
+			noticed++
+			continue
+		}
+		orders, err := s.Load("orders")
+		require.NoError(t, err)
+		stock, err := s.Load("stock")
+		require.NoError(t, err)
+		require.Equal(t, event.LSN(1039), orders.Position.LSN, "byte %d bit %d", at, bit)
+		require.Equal(t, uint64(39), stock.Position.Pos, "byte %d bit %d", at, bit)
+		require.NoError(t, s.Close())
+	}
+	require.NotZero(t, noticed)
+}
+
+func TestADraftThatACrashLeftIsNoState(t *testing.T) {
+	dir := t.TempDir()
+	draft := filepath.Join(dir, FileName+".new")
+	require.NoError(t, os.WriteFile(draft, []byte("half"), 0o600))
+	open(t, Options{Dir: dir})
+	require.NoFileExists(t, draft)
+}
