@@ -1,0 +1,154 @@
+package layout
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write docs/ERRORS.md anew")
+
+type code struct {
+	code, class, op, text, hint, pkg, place string
+}
+
+// codes finds every event.Fault literal with a Code in the product's source.
+func codes(t *testing.T) []code {
+	top := root(t)
+	var all []code
+	consts := map[string]string{}
+	fset := token.NewFileSet()
+	var parsed []*ast.File
+	files(t, func(path string) {
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "test/") {
+			return
+		}
+		f, err := parser.ParseFile(fset, filepath.Join(top, path), nil, 0)
+		require.NoError(t, err)
+		parsed = append(parsed, f)
+		ast.Inspect(f, func(n ast.Node) bool {
+			if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == len(v.Values) {
+				for i, name := range v.Names {
+					if s := text(v.Values[i], nil); strings.HasPrefix(s, "OT") && len(s) == 6 {
+						consts[name.Name] = s
+					}
+				}
+			}
+			return true
+		})
+	})
+	for _, f := range parsed {
+		ast.Inspect(f, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			c := code{pkg: f.Name.Name, place: fset.Position(lit.Pos()).String()}
+			for _, e := range lit.Elts {
+				kv, ok := e.(*ast.KeyValueExpr)
+				if !ok {
+					continue
+				}
+				key, _ := kv.Key.(*ast.Ident)
+				if key == nil {
+					continue
+				}
+				switch key.Name {
+				case "Code":
+					c.code = text(kv.Value, consts)
+				case "Class":
+					c.class = strings.ToLower(text(kv.Value, nil))
+				case "Op":
+					c.op = text(kv.Value, nil)
+				case "Text":
+					c.text = text(kv.Value, nil)
+				case "Hint":
+					c.hint = text(kv.Value, nil)
+				}
+			}
+			if strings.HasPrefix(c.code, "OT") && c.class != "" {
+				all = append(all, c)
+			}
+			return true
+		})
+	}
+	slices.SortFunc(all, func(a, b code) int { return cmp.Or(cmp.Compare(a.code, b.code), cmp.Compare(a.text, b.text)) })
+	return all
+}
+
+// text renders the constant parts of an expression; what is put in at run time becomes "…".
+func text(e ast.Expr, consts map[string]string) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if s, err := strconv.Unquote(e.Value); err == nil {
+			return s
+		}
+	case *ast.BinaryExpr:
+		return text(e.X, consts) + text(e.Y, consts)
+	case *ast.SelectorExpr:
+		if id, ok := e.X.(*ast.Ident); ok && id.Name == "event" {
+			return e.Sel.Name
+		}
+	case *ast.Ident:
+		if s, ok := consts[e.Name]; ok {
+			return s
+		}
+	case *ast.CallExpr:
+		if sel, ok := e.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sprintf" && len(e.Args) > 0 {
+			s := text(e.Args[0], consts)
+			for _, verb := range []string{"%s", "%q", "%d", "%v", "%X", "%x", "%w", "%.1f", "%t"} {
+				s = strings.ReplaceAll(s, verb, "…")
+			}
+			return s
+		}
+	}
+	return "…"
+}
+
+func TestEveryFaultSaysWhatToDo(t *testing.T) {
+	for _, c := range codes(t) {
+		if c.hint == "" {
+			t.Errorf("%s: %s has no hint", c.place, c.code)
+		}
+	}
+}
+
+func TestErrorsAreDocumented(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Error codes\n\nEvery error that an operator sees has a code, a class, the place, and a hint. The class says what outtail does:\n" +
+		"*retry* tries again for ever; *config* holds and looks again slowly; *record* applies the event's poison policy; *environment* ends a start with exit code 3 and is retried later;\n" +
+		"*safety* stops with exit code 4 until a person decides; *usage* is exit code 2; *internal* is a bug. \"…\" stands for what is filled in.\n\n" +
+		"This file is made from the source: `go test ./internal/layout -update`.\n\n| code | class | what | hint |\n|---|---|---|---|\n")
+	cell := strings.NewReplacer("|", "\\|", "\n", "<br>")
+	seen := map[string]bool{}
+	for _, c := range codes(t) {
+		what := c.text
+		if c.op != "" && c.op != "…" {
+			what = c.op + ": " + what
+		}
+		line := fmt.Sprintf("| %s | %s | %s | %s |\n", c.code, c.class, cell.Replace(what), cell.Replace(c.hint))
+		if !seen[line] {
+			b.WriteString(line)
+			seen[line] = true
+		}
+	}
+	path := filepath.Join(root(t), "docs", "ERRORS.md")
+	if *update {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o644))
+	}
+	have, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(have), b.String(), "docs/ERRORS.md is not current: go test ./internal/layout -update")
+}
