@@ -26,6 +26,7 @@ var leading = [...]event.Role{
 }
 
 const (
+	headerRoom   = 32                                 // a block with less room than that is left
 	headerBlock  = 1024                               // headers per allocation
 	headerSize   = int(unsafe.Sizeof(event.Header{})) // of bookkeeping per header
 	maxNames     = 1024                               // names of rows' own headers that are remembered
@@ -38,7 +39,6 @@ const (
 type Raw struct {
 	mem     arena.Arena
 	headers []event.Header // the rest of the current block
-	own     []event.Header // headers of the event at hand
 	names   map[string]string
 	scanner rowheaders.Scanner
 	skipped atomic.Uint64
@@ -58,7 +58,7 @@ func (t *Raw) Transform(ev *event.Event, m *event.Message) error {
 	m.Commit, m.Timestamp = ev.Tx.Commit, ev.Tx.Commit
 	m.Value = value(&row[event.Payload])
 
-	h := t.own[:0]
+	h := t.take()
 	for _, role := range leading {
 		if v := &row[role]; v.Present() {
 			h = append(h, event.Header{Name: role.String(), Value: v.Bytes})
@@ -83,14 +83,12 @@ func (t *Raw) Transform(ev *event.Event, m *event.Message) error {
 	if v := &row[event.Headers]; v.Present() {
 		var err error
 		if h, err = t.rowHeaders(h, v.Bytes, trace.Present()); err != nil {
-			t.own = h
 			return faultHeaders(ev, err)
 		}
 	}
 	if trace.Present() {
 		h = append(h, event.Header{Name: headerTraceparent, Value: trace.Bytes})
 	}
-	t.own = h
 	m.Headers = t.keep(h)
 	m.Size = ev.Size + len(m.Key) + len(source) + len(h)*headerSize
 	return nil
@@ -157,19 +155,21 @@ func (t *Raw) name(b []byte) string {
 	return s
 }
 
-// keep copies the headers out of the reused slice.
-func (t *Raw) keep(h []event.Header) []event.Header {
-	n := len(h)
-	if n > len(t.headers) {
-		if n > headerBlock/8 {
-			return append([]event.Header(nil), h...)
-		}
+// take gives an empty slice with room in the current block; keep makes what was appended to it the event's own. Headers
+// are written once, in place: they are full of pointers, and each copy costs the collector as well.
+func (t *Raw) take() []event.Header {
+	if len(t.headers) < headerRoom {
 		t.headers = make([]event.Header, headerBlock)
 	}
-	kept := t.headers[:n:n]
-	t.headers = t.headers[n:]
-	copy(kept, h)
-	return kept
+	return t.headers[:0]
+}
+
+func (t *Raw) keep(h []event.Header) []event.Header {
+	if cap(h) != cap(t.headers) {
+		return h // more than the block had room for: append has moved them to memory of their own
+	}
+	t.headers = t.headers[len(h):]
+	return h[:len(h):len(h)]
 }
 
 // futureLimit is the default of Kafka's message.timestamp.after.max.ms: brokers refuse what is further ahead of their
