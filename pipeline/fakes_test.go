@@ -135,7 +135,7 @@ func (s *fakeSource) Confirm(p event.Position) {
 	}
 	s.confirmed = p.LSN
 }
-func (s *fakeSource) Lag() Lag     { return Lag{-1, -1, -1} }
+func (s *fakeSource) Lag() Lag     { return Lag{Bytes: -1, RetainedBytes: -1, RetentionLeft: -1} }
 func (s *fakeSource) Close() error { return nil }
 
 // fakeSink acks after a random delay, each key in order, or as its hook says.

@@ -34,12 +34,8 @@ type Source interface {
 	Close() error
 }
 
-// Lag is how far the source's reader is behind the server.
-type Lag struct {
-	Bytes         int64         // log bytes between what was read and the server's end, -1 unknown
-	RetainedBytes int64         // log bytes that the server keeps for us, -1 unknown
-	RetentionLeft time.Duration // time until what we need is purged, -1 unknown
-}
+// Lag is how far the source's reader is behind the server; the type is event's, since sources do not import this package.
+type Lag = event.Lag
 
 // Sink sends in call order per topic and key, and keeps later events of an aggregate behind a held one. Each Send ends
 // in exactly one Acked or Failed, from any goroutine, also during Send. Retries of class retry and config happen inside,
