@@ -1,0 +1,286 @@
+package wal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outtail/outtail/event"
+)
+
+// slotFacts is one row of pg_replication_slots, read as JSON so that one statement serves all versions.
+type slotFacts struct {
+	Plugin       string     `json:"plugin"`
+	Type         string     `json:"slot_type"`
+	Database     string     `json:"database"`
+	Active       bool       `json:"active"`
+	ActivePID    int        `json:"active_pid"`
+	Restart      *event.LSN `json:"restart_lsn"`
+	Confirmed    *event.LSN `json:"confirmed_flush_lsn"`
+	WALStatus    string     `json:"wal_status"`
+	Invalidation string     `json:"invalidation_reason"` // 17
+	Conflicting  bool       `json:"conflicting"`         // 16
+}
+
+// invalid says why the slot cannot be read any more; "" if it can.
+func (s *slotFacts) invalid() string {
+	switch {
+	case s.Invalidation != "":
+		return s.Invalidation
+	case s.WALStatus == "lost":
+		return "wal_status lost"
+	case s.Conflicting:
+		return "conflict with recovery"
+	case s.Restart == nil || s.Confirmed == nil:
+		return "it keeps no log"
+	}
+	return ""
+}
+
+// pubFacts is a publication.
+type pubFacts struct {
+	OID       uint32
+	Row       string // xmin: changes with every ALTER PUBLICATION … SET, also back and forth
+	AllTables bool
+	Insert    bool
+	ViaRoot   bool
+}
+
+// tableFacts is a configured table and how the publication holds it.
+type tableFacts struct {
+	Name        name
+	RelID       uint32
+	Kind        string // relkind
+	Persistence string
+	Member      uint32 // pg_publication_rel.oid, 0 where the table is not named in the publication
+	Schema      uint32 // pg_publication_namespace.oid, 0 where its schema is not
+	HasFilter   bool
+	ColumnList  []string // nil: all
+	// Ancestors are the tables of which it is a partition, nearest first; Published of them those in the publication.
+	Ancestors         []uint32
+	PublishedAncestor *name
+	UnloggedPart      *name
+	Columns           map[string]columnFacts
+}
+
+type columnFacts struct {
+	Generated string // attgenerated: "s" or "v" (18)
+	Type      uint32
+	Base      uint32 // of a domain, else Type
+}
+
+// facts is what the server says at a connect.
+type facts struct {
+	Version     int
+	WALLevel    string
+	SystemID    string
+	Timeline    uint32
+	End         event.LSN // end of its log
+	Database    string
+	SenderLimit time.Duration // wal_sender_timeout, 0: off
+	Slot        *slotFacts
+	Pub         *pubFacts
+	Tables      []tableFacts // in configured order; RelID 0: does not exist
+}
+
+// catalog asks the server's catalogs over one connection; one goroutine at a time.
+type catalog struct {
+	conn *pgconn.PgConn
+}
+
+// rows runs one statement with text parameters; SQL NULL reads as "".
+func (c *catalog) rows(ctx context.Context, sql string, args ...string) ([][]string, error) {
+	params := make([][]byte, len(args))
+	for i, a := range args {
+		params[i] = []byte(a)
+	}
+	res := c.conn.ExecParams(ctx, sql, params, nil, nil, nil).Read()
+	if res.Err != nil {
+		return nil, res.Err
+	}
+	out := make([][]string, len(res.Rows))
+	for i, r := range res.Rows {
+		out[i] = make([]string, len(r))
+		for j, v := range r {
+			out[i][j] = string(v)
+		}
+	}
+	return out, nil
+}
+
+func (c *catalog) one(ctx context.Context, sql string, args ...string) ([]string, error) {
+	rows, err := c.rows(ctx, sql, args...)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return rows[0], nil
+}
+
+const walEnd = `CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END`
+
+// server asks for version, wal_level and the end of the log.
+func (c *catalog) server(ctx context.Context, f *facts) error {
+	r, err := c.one(ctx, `SELECT current_setting('server_version_num'), current_setting('wal_level'), current_database(), `+walEnd)
+	if err != nil {
+		return err
+	}
+	f.Version, _ = strconv.Atoi(r[0])
+	f.WALLevel, f.Database = r[1], r[2]
+	f.End, err = event.ParseLSN(r[3])
+	return err
+}
+
+// slot reads the slot; nil if there is none.
+func (c *catalog) slot(ctx context.Context, slot string) (*slotFacts, error) {
+	r, err := c.one(ctx, `SELECT row_to_json(s) FROM pg_replication_slots s WHERE slot_name = $1`, slot)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	s := &slotFacts{}
+	if err := json.Unmarshal([]byte(r[0]), s); err != nil {
+		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
+	}
+	return s, nil
+}
+
+// publication reads the publication; nil if there is none.
+func (c *catalog) publication(ctx context.Context, pub string) (*pubFacts, error) {
+	r, err := c.one(ctx, `SELECT oid, xmin::text, puballtables, pubinsert, pubviaroot FROM pg_publication WHERE pubname = $1`, pub)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	return &pubFacts{OID: oid(r[0]), Row: r[1], AllTables: r[2] == "t", Insert: r[3] == "t", ViaRoot: r[4] == "t"}, nil
+}
+
+// table reads one table and its part in the publication.
+func (c *catalog) table(ctx context.Context, version int, n name, p *pubFacts) (tableFacts, error) {
+	t := tableFacts{Name: n}
+	r, err := c.one(ctx, `SELECT c.oid, c.relkind, c.relpersistence, coalesce((SELECT string_agg(relid::oid::text, ' ' ORDER BY o)
+		FROM pg_partition_ancestors(c.oid) WITH ORDINALITY a(relid, o) WHERE relid <> c.oid), '')
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, n.schema, n.table)
+	if err != nil || r == nil {
+		return t, err
+	}
+	t.RelID, t.Kind, t.Persistence = oid(r[0]), r[1], r[2]
+	for _, a := range strings.Fields(r[3]) {
+		t.Ancestors = append(t.Ancestors, oid(a))
+	}
+	rel := r[0]
+	if err := c.columns(ctx, rel, &t); err != nil {
+		return t, err
+	}
+	if t.Kind == "p" {
+		r, err := c.one(ctx, `SELECT n.nspname, c.relname FROM pg_partition_tree($1::oid::regclass) p JOIN pg_class c ON c.oid = p.relid
+			JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.isleaf AND c.relpersistence <> 'p' AND c.relkind = 'r' LIMIT 1`, rel)
+		if err != nil {
+			return t, err
+		}
+		if r != nil {
+			t.UnloggedPart = &name{r[0], r[1]}
+		}
+	}
+	if p == nil {
+		return t, nil
+	}
+	return t, c.membership(ctx, version, rel, p, &t)
+}
+
+func (c *catalog) columns(ctx context.Context, rel string, t *tableFacts) error {
+	rows, err := c.rows(ctx, `SELECT a.attname, a.attgenerated, a.atttypid, CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`, rel)
+	if err != nil {
+		return err
+	}
+	t.Columns = make(map[string]columnFacts, len(rows))
+	for _, r := range rows {
+		t.Columns[r[0]] = columnFacts{Generated: r[1], Type: oid(r[2]), Base: oid(r[3])}
+	}
+	return nil
+}
+
+// membership finds how the publication holds the table: by name, by schema (15), or one of its ancestors.
+func (c *catalog) membership(ctx context.Context, version int, rel string, p *pubFacts, t *tableFacts) error {
+	pub := strconv.FormatUint(uint64(p.OID), 10)
+	extra := "false, ''"
+	if version >= 150000 {
+		extra = `r.prqual IS NOT NULL, coalesce((SELECT string_agg(a.attname::text, E'\x01') FROM pg_attribute a
+			WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs)), '')`
+	}
+	r, err := c.one(ctx, `SELECT r.oid, `+extra+` FROM pg_publication_rel r WHERE r.prpubid = $1::oid AND r.prrelid = $2::oid`, pub, rel)
+	if err != nil {
+		return err
+	}
+	if r != nil {
+		t.Member, t.HasFilter = oid(r[0]), r[1] == "t"
+		if r[2] != "" {
+			t.ColumnList = strings.Split(r[2], "\x01")
+		}
+	}
+	schemas := ""
+	if version >= 150000 {
+		r, err := c.one(ctx, `SELECT n.oid FROM pg_publication_namespace n JOIN pg_class c ON c.relnamespace = n.pnnspid WHERE n.pnpubid = $1::oid AND c.oid = $2::oid`, pub, rel)
+		if err != nil {
+			return err
+		}
+		if r != nil {
+			t.Schema = oid(r[0])
+		}
+		schemas = ` OR EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = $1::oid AND s.pnnspid = c.relnamespace)`
+	}
+	if len(t.Ancestors) == 0 {
+		return nil
+	}
+	// The topmost published ancestor is the one under whose name rows go out with publish_via_partition_root.
+	r, err = c.one(ctx, `SELECT n.nspname, c.relname FROM pg_partition_ancestors($2::oid::regclass) WITH ORDINALITY a(relid, o)
+		JOIN pg_class c ON c.oid = a.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid <> $2::oid AND ((SELECT puballtables FROM pg_publication WHERE oid = $1::oid)
+			OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = $1::oid AND r.prrelid = c.oid)`+schemas+`)
+		ORDER BY o DESC LIMIT 1`, pub, rel)
+	if err == nil && r != nil {
+		t.PublishedAncestor = &name{r[0], r[1]}
+	}
+	return err
+}
+
+// published reads publication and tables into f, anew.
+func (c *catalog) published(ctx context.Context, f *facts, pub string, names []name) error {
+	var err error
+	if f.Pub, err = c.publication(ctx, pub); err != nil {
+		return err
+	}
+	f.Tables = f.Tables[:0:0]
+	for _, n := range names {
+		t, err := c.table(ctx, f.Version, n, f.Pub)
+		if err != nil {
+			return err
+		}
+		f.Tables = append(f.Tables, t)
+	}
+	return nil
+}
+
+// retained asks for the end of the log, how much of it the slot keeps, and the slot's health.
+func (c *catalog) retained(ctx context.Context, slot string) (end event.LSN, bytes int64, err error) {
+	r, err := c.one(ctx, `SELECT `+walEnd+`, (SELECT pg_wal_lsn_diff(`+walEnd+`, restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1)`, slot)
+	if err != nil {
+		return 0, -1, err
+	}
+	if end, err = event.ParseLSN(r[0]); err != nil {
+		return 0, -1, err
+	}
+	bytes, err = strconv.ParseInt(r[1], 10, 64)
+	if err != nil || bytes < 0 {
+		bytes = -1
+	}
+	return end, bytes, nil
+}
+
+func oid(s string) uint32 {
+	v, _ := strconv.ParseUint(s, 10, 32)
+	return uint32(v)
+}

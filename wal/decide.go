@@ -1,0 +1,268 @@
+package wal
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/outtail/outtail/event"
+)
+
+// plan is what Open does after it has compared what is stored with what the server says.
+type plan struct {
+	// Create makes the slot, and the publication first if it is absent; At is then the slot's consistent point.
+	Create bool
+	// At is where streaming starts and what is confirmed until more is stored.
+	At event.LSN
+	// Prefix survives where server, history and selection are the same.
+	Prefix *event.Prefix
+	// Notes are said in the log, one line each.
+	Notes []string
+	// Used are the accepted findings that were needed.
+	Used []string
+}
+
+// decide compares a stored checkpoint with the server (I5). It is the whole start rule: an existing slot wins whatever
+// start says; without one, only create makes one, and only where nothing says that we ran before. history is the
+// server's timeline history, needed only where its timeline differs from the stored one.
+func decide(o *Options, names []name, from event.Checkpoint, f *facts, history []timelineSwitch) (plan, *event.Fault) {
+	place := o.place()
+	if f.Slot != nil && (f.Slot.Type != "logical" || f.Slot.Plugin != "pgoutput" || f.Slot.Database != f.Database) {
+		return plan{}, faultForeignSlot(place, o.Slot, f.Slot.Plugin, f.Slot.Database)
+	}
+	if from.Position.IsZero() {
+		return decideFirst(o, f)
+	}
+	return decideStored(o, names, from, f, history)
+}
+
+// decideFirst is the start rule for a pipeline without a stored position.
+func decideFirst(o *Options, f *facts) (plan, *event.Fault) {
+	place := o.place()
+	if f.Slot != nil {
+		if why := f.Slot.invalid(); why != "" {
+			at := event.LSN(0)
+			if f.Slot.Confirmed != nil {
+				at = *f.Slot.Confirmed
+			}
+			return plan{}, faultSlotInvalidated(place, o.Slot, why, at, f.End)
+		}
+		note := fmt.Sprintf("no position is stored: resuming where the slot stands, at %s", *f.Slot.Confirmed)
+		if o.Start != "" {
+			note += fmt.Sprintf(" (an existing slot wins over start: %s)", o.Start)
+		}
+		return plan{At: *f.Slot.Confirmed, Notes: []string{note}}, nil
+	}
+	switch {
+	case o.RanBefore:
+		return plan{}, faultRanBefore(place, o.Slot, f.End)
+	case o.Start == "earliest":
+		return plan{}, faultEarliest(place, o.Slot)
+	case !o.Create:
+		return plan{}, faultNoSlot(place, o.Slot)
+	case o.Start == "":
+		return plan{}, faultNoStart(place, o.Slot)
+	}
+	return plan{Create: true, Notes: []string{"no position is stored and the slot does not exist: it is created, and what was written before it is not sent (start: now)"}}, nil
+}
+
+// decideStored compares in the order in which one finding makes the next one meaningless: server, database, history,
+// slot, and last what was published.
+func decideStored(o *Options, names []name, from event.Checkpoint, f *facts, history []timelineSwitch) (plan, *event.Fault) {
+	place, p := o.place(), from.Position
+	out := plan{At: p.LSN, Prefix: from.Prefix}
+	accepted := func(code string) bool {
+		if !slices.Contains(from.Accepted, code) {
+			return false
+		}
+		out.Used = append(out.Used, code)
+		return true
+	}
+	var stored depends
+	_ = json.Unmarshal(from.Depends, &stored) // one that cannot be read compares as changed
+
+	toSlot := false // the position is not of this log: only the slot's own can be used
+	switch {
+	case p.SystemID != f.SystemID:
+		if !accepted(CodeOtherServer) {
+			return plan{}, faultOtherServer(place, p.SystemID, f.SystemID, p.LSN, f.End)
+		}
+		toSlot = true
+	case stored.Database != "" && stored.Database != f.Database:
+		if !accepted(CodeOtherDatabase) {
+			return plan{}, faultOtherDatabase(place, stored.Database, f.Database, p.LSN)
+		}
+		toSlot = true
+	case p.Timeline != 0 && p.Timeline != f.Timeline:
+		out.Prefix = nil
+		fork, ok := forkOf(history, p.Timeline)
+		switch {
+		case !ok || f.Timeline < p.Timeline:
+			if !accepted(CodeOtherHistory) {
+				return plan{}, faultOtherHistory(place, p.LSN, p.Timeline, f.Timeline)
+			}
+			toSlot = true
+		case p.LSN > fork:
+			if !accepted(CodeBeyondFork) {
+				return plan{}, faultBeyondFork(place, p.LSN, fork, p.Timeline, f.Timeline)
+			}
+			out.At = fork
+		default:
+			out.Notes = append(out.Notes, fmt.Sprintf("the server is on timeline %d now; ours (%d) is its ancestor and the position lies before the fork at %s", f.Timeline, p.Timeline, fork))
+		}
+	case p.LSN > f.End:
+		if !accepted(CodeAheadOfServer) {
+			return plan{}, faultAheadOfServer(place, p.LSN, f.End)
+		}
+		toSlot = true
+	}
+
+	if f.Slot == nil {
+		return plan{}, faultSlotLost(place, o.Slot, p.LSN, f.End)
+	}
+	if why := f.Slot.invalid(); why != "" {
+		return plan{}, faultSlotInvalidated(place, o.Slot, why, p.LSN, f.End)
+	}
+	confirmed := *f.Slot.Confirmed
+	if toSlot {
+		out.At, out.Prefix = confirmed, nil
+		out.Notes = append(out.Notes, fmt.Sprintf("accepted: resuming where the slot stands, at %s", confirmed))
+	} else if confirmed > out.At {
+		// Asked for an older position the server would silently start at its own: the gap would go unnoticed.
+		if !accepted(CodeSlotAdvanced) {
+			return plan{}, faultSlotAdvanced(place, o.Slot, out.At, confirmed)
+		}
+		out.At, out.Prefix = confirmed, nil
+		out.Notes = append(out.Notes, fmt.Sprintf("accepted: resuming where the slot stands, at %s", confirmed))
+	}
+	now := dependsOf(o, names, f)
+	if !toSlot {
+		if f.Pub == nil {
+			return plan{}, faultPublicationGone(place, o.Publication, p.LSN, f.End)
+		}
+		if changes := stored.changes(now); len(changes) > 0 && len(from.Depends) > 0 {
+			if !accepted(CodeDependsChanged) {
+				return plan{}, faultDependsChanged(place, changes, stored.CheckedAt, f.End)
+			}
+			out.Prefix = nil
+		}
+	}
+	out.Prefix = usable(out.Prefix, from, now.Selection)
+	return out, nil
+}
+
+// usable gives the prefix back if it was counted over the same selection of rows, else nil: a duplicate is allowed, to
+// skip wrong rows is not.
+func usable(p *event.Prefix, from event.Checkpoint, selection string) *event.Prefix {
+	if p == nil || p.Rows == 0 || p.Tx == "" || from.Selection != selection && p.Selection != selection {
+		return nil
+	}
+	if p.Selection != "" && p.Selection != selection {
+		return nil
+	}
+	return p
+}
+
+// timelineSwitch is one line of a timeline history: at At, the server left timeline TLI.
+type timelineSwitch struct {
+	TLI uint32
+	At  event.LSN
+}
+
+// parseHistory reads the content of TIMELINE_HISTORY: "<parent>\t<switch point>\t<reason>" per line, # for comments.
+func parseHistory(content string) []timelineSwitch {
+	var out []timelineSwitch
+	for line := range strings.Lines(content) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		tli, err := strconv.ParseUint(fields[0], 10, 32)
+		at, err2 := event.ParseLSN(fields[1])
+		if err == nil && err2 == nil {
+			out = append(out, timelineSwitch{uint32(tli), at})
+		}
+	}
+	return out
+}
+
+func forkOf(history []timelineSwitch, tli uint32) (event.LSN, bool) {
+	for _, h := range history {
+		if h.TLI == tli {
+			return h.At, true
+		}
+	}
+	return 0, false
+}
+
+// checkServer refuses a server that cannot stream at all.
+func checkServer(o *Options, f *facts) *event.Fault {
+	switch {
+	case f.Version < 130000:
+		return faultTooOld(o.place(), f.Version)
+	case f.WALLevel != "logical":
+		return faultWALLevel(o.place(), f.WALLevel)
+	case o.FailoverSlot && f.Version < 170000:
+		return faultNoFailover(o.place(), f.Version)
+	}
+	return nil
+}
+
+// checkPublished refuses tables and publications from which rows would be missing. creating says that the publication is
+// about to be made by us. Warnings are told and let pass.
+func checkPublished(o *Options, names []name, f *facts, creating bool) (warnings []string, _ *event.Fault) {
+	place := o.place()
+	for _, t := range f.Tables {
+		if t.RelID == 0 {
+			return nil, faultNoTable(place, t.Name)
+		}
+		if t.Kind != "r" && t.Kind != "p" {
+			return nil, faultNotTable(place, t.Name)
+		}
+		if t.Persistence != "p" {
+			return nil, faultUnlogged(place, t.Name, t.Name)
+		}
+		if t.UnloggedPart != nil {
+			return nil, faultUnlogged(place, t.Name, *t.UnloggedPart)
+		}
+		for _, col := range columnNames(o.Columns) {
+			c, ok := t.Columns[col]
+			// From 18 on a publication may send stored generated columns; whether it does shows in the relation message.
+			if !ok || c.Generated != "" && f.Version < 180000 {
+				return nil, faultNoColumn(place, t.Name, col)
+			}
+		}
+	}
+	if f.Pub == nil {
+		if creating {
+			return nil, nil
+		}
+		return nil, faultNoPublication(place, o.Publication, names)
+	}
+	if !f.Pub.Insert {
+		return nil, faultPublicationNoInsert(place, o.Publication)
+	}
+	for _, t := range f.Tables {
+		switch {
+		case f.Pub.ViaRoot && t.PublishedAncestor != nil:
+			return nil, faultSentAsRoot(place, o.Publication, t.Name, *t.PublishedAncestor)
+		case !f.Pub.AllTables && t.Member == 0 && t.Schema == 0 && t.PublishedAncestor == nil:
+			return nil, faultPublicationMissingTable(place, o.Publication, t.Name)
+		case t.Kind == "p" && !f.Pub.ViaRoot:
+			return nil, faultRootNotPublished(place, o.Publication, t.Name)
+		}
+		if t.ColumnList != nil {
+			for _, col := range columnNames(o.Columns) {
+				if !slices.Contains(t.ColumnList, col) {
+					return nil, faultColumnList(place, o.Publication, t.Name, col)
+				}
+			}
+		}
+		if t.HasFilter {
+			warnings = append(warnings, fmt.Sprintf("the publication %s filters the rows of %s: what it filters is never sent", showIdent(o.Publication), t.Name))
+		}
+	}
+	return warnings, nil
+}

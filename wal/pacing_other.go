@@ -1,0 +1,11 @@
+//go:build !linux || 386
+
+package wal
+
+import (
+	"net"
+	"time"
+)
+
+// minRTT is known on Linux only; without it there is no pacing.
+func minRTT(*net.TCPConn) (time.Duration, bool) { return 0, false }

@@ -1,0 +1,140 @@
+package wal
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"github.com/outtail/outtail/event"
+)
+
+// retainedEvery is how often the slot's retained log is asked for.
+const retainedEvery = 10 * time.Second
+
+// watcher owns the catalog connection once the session streams: it compares every minute what positions depend on, and
+// asks how much log the slot keeps. Its goroutine begins with the session and ends when its context does. A lost catalog
+// connection is opened again; it never ends the stream.
+type watcher struct {
+	o     *Options
+	names []name
+	cat   *catalog
+	found func(*event.Fault) // a safety finding
+	at    func() event.LSN   // what the stream has passed
+
+	version int
+	base    depends
+
+	end      atomic.Uint64 // end of the server's log at the last look
+	retained atomic.Int64
+	checked  atomic.Pointer[json.RawMessage] // depends with the time of the last look, not yet handed out
+	ended    chan struct{}
+}
+
+func (w *watcher) run(ctx context.Context) {
+	defer close(w.ended)
+	defer w.disconnect()
+	retained := time.NewTicker(min(retainedEvery, w.o.CheckEvery))
+	defer retained.Stop()
+	check := time.NewTicker(w.o.CheckEvery)
+	defer check.Stop()
+	var beat <-chan time.Time
+	if w.o.Heartbeat > 0 {
+		t := time.NewTicker(w.o.Heartbeat)
+		defer t.Stop()
+		beat = t.C
+	}
+	w.do(ctx, w.look)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-retained.C:
+			w.do(ctx, w.look)
+		case <-check.C:
+			w.do(ctx, w.check)
+		case <-beat:
+			w.do(ctx, w.heartbeat)
+		}
+	}
+}
+
+// do runs one task, over a new connection if the last one was lost.
+func (w *watcher) do(ctx context.Context, task func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	err := error(nil)
+	if w.cat == nil {
+		conn, cerr := w.o.connect(ctx, false)
+		if err = cerr; err == nil {
+			w.cat = &catalog{conn}
+		}
+	}
+	if err == nil {
+		err = task(ctx)
+	}
+	if err == nil || ctx.Err() == context.Canceled {
+		return
+	}
+	w.o.Logger.Warn("the server's catalogs cannot be read; it is tried again", "error", err)
+	w.retained.Store(-1)
+	w.disconnect()
+}
+
+func (w *watcher) disconnect() {
+	if w.cat == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	w.cat.conn.Close(ctx)
+	w.cat = nil
+}
+
+func (w *watcher) look(ctx context.Context) error {
+	end, retained, err := w.cat.retained(ctx, w.o.Slot)
+	if err != nil {
+		return err
+	}
+	w.end.Store(uint64(end))
+	w.retained.Store(retained)
+	return nil
+}
+
+// check compares; a difference ends the session with a safety stop that names the window (I5).
+func (w *watcher) check(ctx context.Context) error {
+	f := facts{Version: w.version}
+	if err := w.cat.server(ctx, &f); err != nil {
+		return err
+	}
+	if err := w.cat.published(ctx, &f, w.o.Publication, w.names); err != nil {
+		return err
+	}
+	now := dependsOf(w.o, w.names, &f)
+	if f.Pub == nil {
+		w.found(faultPublicationGone(w.o.place(), w.o.Publication, w.base.CheckedAt, f.End))
+		return nil
+	}
+	if changes := w.base.changes(now); len(changes) > 0 {
+		w.found(faultDependsChanged(w.o.place(), changes, w.base.CheckedAt, f.End))
+		return nil
+	}
+	w.base = now
+	j := now.json()
+	w.checked.Store(&j)
+	return nil
+}
+
+func (w *watcher) heartbeat(ctx context.Context) error {
+	_, err := w.cat.one(ctx, `SELECT pg_logical_emit_message(false, 'outtail', '')`)
+	return err
+}
+
+// lag is what the server still has to send.
+func (w *watcher) lag() (bytes, retained int64) {
+	end := w.end.Load()
+	if end == 0 {
+		return -1, w.retained.Load()
+	}
+	return max(0, int64(end)-int64(w.at())), w.retained.Load()
+}
