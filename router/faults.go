@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/topicname"
 )
 
 // The faults of routing are of class Record: they are the event's own, and its poison policy decides. They name table,
@@ -28,7 +29,7 @@ func faultTopic(ev *event.Event, id, topic string) *event.Fault {
 	}
 	return record("OT6103", ev, id,
 		fmt.Sprintf("%q is no topic name", clip(topic)),
-		"a topic has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is neither . nor ..")
+		topicname.Rule)
 }
 
 func faultNoKey(ev *event.Event, id string) *event.Fault {

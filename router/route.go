@@ -7,6 +7,7 @@ import (
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/internal/glob"
 	"github.com/outtail/outtail/internal/template"
+	"github.com/outtail/outtail/internal/topicname"
 )
 
 // Route is one rule as it is configured.
@@ -65,7 +66,7 @@ func compile(i int, r Route) (*route, error) {
 		return nil, fmt.Errorf("routes[%d].topic: %w", i, err)
 	}
 	if topic, ok := c.topic.Constant(); ok {
-		if !ValidTopic(topic) {
+		if !topicname.Valid(topic) {
 			return nil, fmt.Errorf("routes[%d].topic: %q is no topic name", i, topic)
 		}
 		c.constant = topic
