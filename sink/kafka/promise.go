@@ -1,0 +1,128 @@
+package kafka
+
+import "github.com/outtail/outtail/event"
+
+// done is every record's promise. The client calls it from one goroutine at a time, and never under a lock of its own.
+func (s *Sink) done(e *entry, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	t := e.t
+	t.flying--
+	s.flying--
+	switch {
+	case e.state != flying: // told as failed meanwhile (the cluster changed)
+	case err == nil:
+		s.acked(e)
+	default:
+		s.broke(e, err)
+	}
+	if t.flying == 0 && t.broken {
+		t.kick()
+	}
+	if s.flying == 0 {
+		s.notify()
+	}
+}
+
+// acked passes an ack on and lets go of what is behind it. Call it with mu held.
+func (s *Sink) acked(e *entry) {
+	t := e.t
+	e.state = acked
+	s.acks++
+	s.rebuilds = 0
+	t.refusals = 0
+	seq, first := e.seq, s.window.at(0) == e
+	if len(s.conditions) > 0 {
+		if first || !s.firstStalls {
+			s.lower(conditionKafka)
+		}
+		if t.ready {
+			s.lower(conditionTopic + t.name)
+		}
+	}
+	if first {
+		for s.window.n > 0 && s.window.at(0).state == acked {
+			s.bytes -= s.window.at(0).bytes
+			s.window.pop()
+		}
+		if s.watched {
+			s.notify()
+		}
+	}
+	s.c.Acks.Acked(seq)
+	if t.probing && !t.broken {
+		if seq >= t.probeTo {
+			t.probing = false
+		}
+		s.release()
+	}
+	if !t.ready && !t.broken {
+		t.kick() // it answers after all: look at once
+	}
+}
+
+// broke takes a record back that the client gave up. Call it with mu held.
+func (s *Sink) broke(e *entry, err error) {
+	t, alone := e.t, e.t.probing && !e.t.broken
+	v := judge(err)
+	if v == refusedRecord && alone {
+		s.fail(e, recordRefused(t.name, e.m.ID, e.m.Place, err))
+		return
+	}
+	if !t.broken {
+		t.broken, t.lowest = true, e.seq
+		s.c.Logger.Warn("records were given back and will be sent again", "topic", t.name, "err", err)
+	}
+	t.lowest = min(t.lowest, e.seq)
+	t.ready = false
+	s.hold(e)
+	switch v {
+	case refusedRecord:
+		t.probing, t.probeTo = true, max(t.probeTo, e.seq)
+	case refusedTopic:
+		if t.refusals == 0 || !s.conditions[conditionTopic+t.name] {
+			s.raise(conditionTopic+t.name, topicRefused(t.name, err))
+		}
+		t.refused = true
+	case recreatedTopic:
+		s.rebuild(nil)
+	default:
+		s.rebuild(s.c.interruption(err))
+	}
+	s.tendTo(t)
+}
+
+// fail reports a message as failed. Nothing of its topic, its aggregate or its key goes out any more: the pipeline halts, and
+// what it read behind the failed event must not overtake it. Call it with mu held.
+func (s *Sink) fail(e *entry, f *event.Fault) {
+	e.state = failed
+	s.blocked.add(e.m)
+	if e.t != nil {
+		e.t.halted = true
+	}
+	if s.fault == nil {
+		s.fault = f
+	}
+	s.c.Observe.Error(f.Class)
+	s.c.Acks.Failed(e.seq, f)
+	s.notify()
+}
+
+// rewind holds again everything of the topic from the lowest record that was given back on, taking acks back that were early.
+// Nothing of the topic is flying. Call it with mu held.
+func (s *Sink) rewind(t *topic) {
+	if !t.broken {
+		return
+	}
+	for i := range s.window.n {
+		e := s.window.at(i)
+		if e.t == t && e.state == acked && e.seq > t.lowest {
+			s.c.Acks.Reopened(e.seq)
+			s.hold(e)
+		}
+	}
+	t.broken = false
+}

@@ -1,0 +1,161 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outtail/outtail/event"
+)
+
+// Send takes a message over. It blocks only while MaxBufferedBytes are unacked. The message must stay as it is until everything
+// up to it is acked.
+func (s *Sink) Send(ctx context.Context, m *event.Message) error {
+	s.mu.Lock()
+	for {
+		if s.closed || s.client == nil {
+			s.mu.Unlock()
+			return closed()
+		}
+		if s.c.MaxBufferedBytes <= 0 || s.window.n == 0 || s.bytes+payload(m) <= s.c.MaxBufferedBytes {
+			break
+		}
+		wait := s.watch()
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		s.mu.Lock()
+	}
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e := s.entry(m)
+	s.window.push(e)
+	s.bytes += e.bytes
+	s.place(e)
+	return nil
+}
+
+// place decides what becomes of a message that was just sent: failed, held or flying. Call it with mu held.
+func (s *Sink) place(e *entry) {
+	m := e.m
+	if s.over {
+		s.foreign(e, s.fault)
+		s.hold(e)
+		return
+	}
+	t := s.topics[m.Topic]
+	if t == nil {
+		switch {
+		case !validTopic(m.Topic):
+			s.fail(e, topicInvalid(m.Topic, m.ID, m.Place))
+			return
+		case !s.c.allowed(m.Topic):
+			s.fail(e, topicNotAllowed(m.Topic, m.ID, m.Place))
+			return
+		}
+		t = newTopic(m.Topic)
+		s.topics[m.Topic] = t
+	}
+	e.t, e.looks = t, t.looks
+	if !validHeaders(m.Headers) {
+		s.fail(e, headerInvalid(m.Topic, m.ID, m.Place))
+		return
+	}
+	if s.blocked.stops(m) || !s.open(t) || !s.fits(e) {
+		s.hold(e)
+		return
+	}
+	s.hand(e)
+}
+
+// open says whether the topic takes records now, and has it looked up if nobody knows. Call it with mu held.
+func (s *Sink) open(t *topic) bool {
+	if t.halted || s.rebuilding {
+		return false
+	}
+	if !t.ready {
+		s.tendTo(t)
+		return false
+	}
+	return !t.probing || t.flying == 0
+}
+
+// fits compares the message with what the topic takes. Where it does not fit, the topic is looked up again, since somebody may
+// have changed it: what was sent before that lookup fails, what was sent after it waits for it. Call it with mu held; the topic
+// is ready.
+func (s *Sink) fits(e *entry) bool {
+	t, m := e.t, e.m
+	var f *event.Fault
+	if n := batchSize(m); n > t.limit {
+		f = tooLarge(t.name, m.ID, m.Place, n, t.limit)
+	} else if int(m.Partition) >= t.partitions {
+		f = partitionMissing(t.name, m.ID, m.Place, m.Partition, t.partitions)
+	}
+	if f == nil {
+		return true
+	}
+	if t.looks > e.looks {
+		s.fail(e, f)
+		return false
+	}
+	t.ready = false
+	s.tendTo(t)
+	return false
+}
+
+// hold keeps a message in the sink, unless it has just failed. Call it with mu held.
+func (s *Sink) hold(e *entry) {
+	if e.state == failed {
+		return
+	}
+	e.state = held
+	s.waiting++
+	s.blocked.add(e.m)
+}
+
+// hand gives a message to the client. Produce does not block: the client has no limits of its own, and its promises come from
+// another goroutine. Call it with mu held.
+func (s *Sink) hand(e *entry) {
+	m, r := e.m, &e.record
+	r.Topic, r.Key, r.Value, r.Timestamp = m.Topic, m.Key, m.Value, m.Timestamp
+	r.Context, r.Partition = context.Background(), 0
+	if m.Partition >= 0 {
+		r.Context, r.Partition = explicit, m.Partition
+	}
+	r.Headers = r.Headers[:0]
+	for i := range m.Headers {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: m.Headers[i].Name, Value: m.Headers[i].Value})
+	}
+	e.state = flying
+	e.t.flying++
+	e.t.handed = true
+	s.flying++
+	s.client.Produce(context.Background(), r, e.promise)
+}
+
+// release hands out, in order, what waits and need not wait any longer. Call it with mu held.
+func (s *Sink) release() {
+	if s.over || s.rebuilding || s.waiting == 0 {
+		return
+	}
+	s.blocked.reset()
+	s.waiting = 0
+	for i := range s.window.n {
+		e := s.window.at(i)
+		switch e.state {
+		case failed:
+			s.blocked.add(e.m)
+		case held:
+			if s.blocked.stops(e.m) || !s.open(e.t) || !s.fits(e) {
+				s.hold(e)
+				continue
+			}
+			s.hand(e)
+		}
+	}
+}

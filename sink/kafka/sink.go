@@ -1,0 +1,249 @@
+package kafka
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outtail/outtail/event"
+)
+
+// Times that are not worth a configuration key.
+const (
+	// lookPause and lookPauseMax bound how slowly a topic that does not answer is looked up again.
+	lookPause    = time.Second
+	lookPauseMax = 30 * time.Second
+	// askTimeout bounds one request of ours to the cluster, the client's retries included.
+	askTimeout = 10 * time.Second
+	// stallAfter is how long nothing may be acknowledged before it is told as a condition.
+	stallAfter = 5 * time.Second
+	// clusterEvery is how often the cluster's id is compared while nothing reconnects.
+	clusterEvery = 30 * time.Second
+	// closeWithin bounds Close.
+	closeWithin = 10 * time.Second
+)
+
+// Sink is a pipeline's Kafka. Open it before Send; Send is for one goroutine at a time.
+type Sink struct {
+	c *config
+
+	// limits is read by the client when it first meets a partition, from its own goroutine and under its own locks, so it is
+	// apart from mu. topic name -> int32
+	limits sync.Map
+	hooks  hooks
+
+	mu      sync.Mutex
+	client  *kgo.Client
+	cluster string
+	window  window
+	topics  map[string]*topic
+	blocked blockade
+	bytes   int64
+	waiting int // entries that are held
+	flying  int // entries that are flying
+	acks    uint64
+	fault   *event.Fault // the first Failed, or what ended the sink
+	over    bool         // the cluster changed: nothing is sent any more
+	told    bool         // and one message was failed for it
+	closed  bool
+	changed chan struct{} // closed and renewed when something that Send, Flush or a rebuild waits for may have come true
+	watched bool          // somebody waits on changed
+
+	rebuilding bool
+	rebuilds   int // in a row, without an ack
+	conditions map[string]bool
+	// firstStalls: the condition is about the lowest message, so that acks of others do not clear it.
+	firstStalls bool
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	wg   sync.WaitGroup // monitor, tenders of topics, a rebuild: all started by the sink, all end with ctx
+	pace pace
+}
+
+// pace holds the times, so that tests need not wait.
+type pace struct {
+	lookMin, lookMax, tick, stall, cluster time.Duration
+}
+
+// New checks the options, reads the TLS files and connects to nothing.
+func New(o Options) (*Sink, error) {
+	c, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	s := &Sink{
+		c:          c,
+		topics:     make(map[string]*topic),
+		changed:    make(chan struct{}),
+		conditions: make(map[string]bool),
+		pace:       pace{lookPause, lookPauseMax, time.Second, stallAfter, clusterEvery},
+	}
+	s.hooks.init(c)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Open connects and returns the cluster's id. While no broker answers it returns a Retry fault, where TLS or SASL is refused a
+// Config fault; call it again then.
+func (s *Sink) Open(ctx context.Context) (event.SinkID, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s.mu.Lock()
+	if s.closed || s.client != nil {
+		s.mu.Unlock()
+		return event.SinkID{}, closed()
+	}
+	s.mu.Unlock()
+	client, err := s.newClient()
+	if err != nil {
+		return event.SinkID{}, usage("sink.kafka", "the client refuses the options", err)
+	}
+	cluster, err := s.askCluster(ctx, client)
+	if err != nil {
+		client.Close()
+		f := s.c.connection("no broker answered", s.hooks.reason(err))
+		s.c.Observe.Error(f.Class)
+		return event.SinkID{}, f
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		client.Close()
+		return event.SinkID{}, closed()
+	}
+	s.client, s.cluster = client, cluster
+	s.wg.Add(1)
+	go s.monitor() // ends with s.ctx; Close waits for it
+	return event.SinkID{Kind: "kafka", ClusterID: cluster}, nil
+}
+
+// Flush waits until everything that was sent is acked or failed, or ctx ends. Where something failed and the rest can only wait
+// behind it, it returns that fault.
+func (s *Sink) Flush(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			return closed()
+		}
+		if s.flying == 0 && !s.rebuilding {
+			if s.waiting == 0 {
+				s.mu.Unlock()
+				return nil
+			}
+			if s.fault != nil {
+				defer s.mu.Unlock()
+				return s.fault
+			}
+		}
+		wait := s.watch()
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close ends the client without waiting for unacked messages, within seconds. Nothing is answered after it.
+func (s *Sink) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	client := s.client
+	s.notify()
+	s.mu.Unlock()
+	s.stop()
+	done := make(chan struct{})
+	go func() { // ends when client and goroutines have; Close waits for it, but not for ever
+		defer close(done)
+		if client != nil {
+			client.Close()
+		}
+		s.wg.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(closeWithin):
+		return unreachable(s.c.Brokers, "the client did not end in time", nil)
+	}
+}
+
+// watch gives a channel that is closed at the next change. Call it with mu held.
+func (s *Sink) watch() <-chan struct{} {
+	s.watched = true
+	return s.changed
+}
+
+// notify wakes everybody who watches. Call it with mu held.
+func (s *Sink) notify() {
+	if s.watched {
+		close(s.changed)
+		s.changed, s.watched = make(chan struct{}), false
+	}
+}
+
+// raise tells what keeps the sink, or a topic, from working. Call it with mu held.
+func (s *Sink) raise(key string, f *event.Fault) {
+	s.conditions[key] = true
+	s.c.Observe.Error(f.Class)
+	s.c.Conditions(key, f)
+}
+
+// lower takes a condition back where it was raised. Call it with mu held.
+func (s *Sink) lower(key string) {
+	if s.conditions[key] {
+		delete(s.conditions, key)
+		s.c.Conditions(key, nil)
+	}
+}
+
+// conditionKafka is the key of the condition about brokers; topics have conditionTopic and their name.
+const (
+	conditionKafka = "kafka"
+	conditionTopic = "kafka/topic/"
+)
+
+// sleep waits for d, a kick, or the end of the sink (false).
+func (s *Sink) sleep(d time.Duration, kick <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-kick:
+	case <-s.ctx.Done():
+	}
+	return s.ctx.Err() == nil
+}
+
+// backoff doubles from the shortest pause with every try.
+func (s *Sink) backoff(try int) time.Duration {
+	d := s.pace.lookMin
+	for range try {
+		if d *= 2; d >= s.pace.lookMax {
+			return s.pace.lookMax
+		}
+	}
+	return d
+}
+
+// atomicError keeps the last error of something.
+type atomicError struct{ v atomic.Pointer[error] }
+
+func (a *atomicError) set(err error) { a.v.Store(&err) }
+
+func (a *atomicError) get() error {
+	if p := a.v.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
