@@ -1,0 +1,258 @@
+package harness
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// KafkaOptions shapes a broker.
+type KafkaOptions struct {
+	// Env are KAFKA_* variables over the defaults: one combined node, topics are not created by themselves.
+	Env map[string]string
+	// Proxied puts a Proxy before a second listener: see Kafka.Proxy.
+	Proxied bool
+}
+
+// Kafka is a running single broker.
+type Kafka struct {
+	server
+	Port int
+	// Proxy, where asked for, stands before a listener that advertises the proxy's address: clients that start from
+	// Proxy.Addr() reach the broker through it alone, while the harness itself goes straight.
+	Proxy *Proxy
+}
+
+// StartKafka runs a broker of the test's own; it ends with the test.
+func StartKafka(t testing.TB, opts KafkaOptions) *Kafka {
+	t.Helper()
+	Required(t)
+	k, err := runKafka(context.Background(), opts)
+	require.NoError(t, err)
+	t.Cleanup(k.close)
+	return k
+}
+
+func runKafka(ctx context.Context, opts KafkaOptions) (*Kafka, error) {
+	// A broker tells its clients where it is, so it listens inside on the same numbers as outside.
+	var proxyPort int
+	var id [16]byte
+	_, _ = rand.Read(id[:])
+	id[0] = 0x11 // not a leading "-"
+	s := spec{kind: "kafka", image: image("OUTTAIL_KAFKA_IMAGE", "apache/kafka:4.1.1"), ports: 3, memory: 2 << 30}
+	s.container = func(ports []int) ([]string, map[string]string, []int) {
+		direct, behind := strconv.Itoa(ports[0]), strconv.Itoa(ports[1])
+		proxyPort = ports[2]
+		env := map[string]string{
+			"CLUSTER_ID":          base64.RawURLEncoding.EncodeToString(id[:]),
+			"KAFKA_NODE_ID":       "1",
+			"KAFKA_PROCESS_ROLES": "broker,controller",
+			"KAFKA_LISTENERS":     "DIRECT://:" + direct + ",BEHIND://:" + behind + ",CONTROLLER://:9093",
+			"KAFKA_ADVERTISED_LISTENERS": "DIRECT://" + net.JoinHostPort(host, direct) +
+				",BEHIND://" + net.JoinHostPort(host, strconv.Itoa(proxyPort)),
+			"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP":           "DIRECT:PLAINTEXT,BEHIND:PLAINTEXT,CONTROLLER:PLAINTEXT",
+			"KAFKA_INTER_BROKER_LISTENER_NAME":               "DIRECT",
+			"KAFKA_CONTROLLER_LISTENER_NAMES":                "CONTROLLER",
+			"KAFKA_CONTROLLER_QUORUM_VOTERS":                 "1@localhost:9093",
+			"KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR":         "1",
+			"KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+			"KAFKA_TRANSACTION_STATE_LOG_MIN_ISR":            "1",
+			"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS":         "0",
+			"KAFKA_AUTO_CREATE_TOPICS_ENABLE":                "false",
+			"KAFKA_HEAP_OPTS":                                "-Xms256m -Xmx512m",
+		}
+		for k, v := range opts.Env {
+			env[k] = v
+		}
+		return nil, env, ports[:2]
+	}
+	c, ports, err := s.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kafka{server: server{c: c}, Port: ports[0]}
+	k.ready = func(ctx context.Context) error {
+		adm, err := kadm.NewOptClient(kgo.SeedBrokers(k.Brokers()...))
+		if err != nil {
+			return err
+		}
+		defer adm.Close()
+		m, err := adm.BrokerMetadata(ctx)
+		if err == nil && m.Controller < 0 {
+			err = errors.New("no controller yet")
+		}
+		return err
+	}
+	if err := k.await(ctx); err != nil {
+		k.terminate()
+		return nil, err
+	}
+	if opts.Proxied {
+		k.Proxy, err = newProxy(net.JoinHostPort(host, strconv.Itoa(proxyPort)), net.JoinHostPort(host, strconv.Itoa(ports[1])))
+		if err != nil {
+			k.terminate()
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+func (k *Kafka) close() {
+	if k.Proxy != nil {
+		k.Proxy.close()
+	}
+	k.terminate()
+}
+
+// Brokers are the seed brokers, not through the proxy.
+func (k *Kafka) Brokers() []string { return []string{net.JoinHostPort(host, strconv.Itoa(k.Port))} }
+
+// Client gives a franz-go client that goes straight to the broker; it is closed with the test.
+func (k *Kafka) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(k.Brokers()...)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(cl.CloseAllowingRebalance)
+	return cl
+}
+
+// Admin gives an admin client; it is closed with the test.
+func (k *Kafka) Admin(t testing.TB) *kadm.Client {
+	t.Helper()
+	return kadm.NewClient(k.Client(t))
+}
+
+// NewTopic makes a topic of the test's own.
+func (k *Kafka) NewTopic(t testing.TB, partitions int32) string {
+	t.Helper()
+	name := "t." + Unique()
+	k.CreateTopic(t, name, partitions, nil)
+	return name
+}
+
+// CreateTopic makes a topic, with settings such as max.message.bytes.
+func (k *Kafka) CreateTopic(t testing.TB, name string, partitions int32, config map[string]string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	settings := map[string]*string{}
+	for key, v := range config {
+		settings[key] = &v
+	}
+	_, err := k.Admin(t).CreateTopic(ctx, partitions, 1, settings, name)
+	require.NoError(t, err)
+}
+
+// DeleteTopic removes a topic.
+func (k *Kafka) DeleteTopic(t testing.TB, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	res, err := k.Admin(t).DeleteTopics(ctx, name)
+	require.NoError(t, err)
+	require.NoError(t, res.Error())
+}
+
+// Count is how many records the topics hold, by their offsets.
+func (k *Kafka) Count(t testing.TB, topics ...string) int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	var n int64
+	adm := k.Admin(t)
+	ends, err := adm.ListEndOffsets(ctx, topics...)
+	require.NoError(t, err)
+	require.NoError(t, ends.Error())
+	starts, err := adm.ListStartOffsets(ctx, topics...)
+	require.NoError(t, err)
+	ends.Each(func(e kadm.ListedOffset) {
+		s, _ := starts.Lookup(e.Topic, e.Partition)
+		n += e.Offset - s.Offset
+	})
+	return n
+}
+
+// Consume gives all records of the topics from their start to fn, in offset order per partition, waiting for more, until
+// fn returns false. It fails the test when nothing new comes for Patience.
+func (k *Kafka) Consume(t testing.TB, fn func(*kgo.Record) bool, topics ...string) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...), kgo.ConsumeTopics(topics...),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200*time.Millisecond))
+	require.NoError(t, err)
+	defer cl.Close()
+	for seen := 0; ; {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		fetches := cl.PollFetches(ctx)
+		err := ctx.Err()
+		cancel()
+		require.NoErrorf(t, err, "consume %v: nothing new after %d records", topics, seen)
+		for it := fetches.RecordIter(); !it.Done(); {
+			seen++
+			if !fn(it.Next()) {
+				return
+			}
+		}
+	}
+}
+
+// Records gives what the topics hold now, from their start to their present end.
+func (k *Kafka) Records(t testing.TB, topics ...string) []*kgo.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	ends, err := k.Admin(t).ListEndOffsets(ctx, topics...)
+	require.NoError(t, err)
+	require.NoError(t, ends.Error())
+	want := map[string]map[int32]int64{}
+	starts, err := k.Admin(t).ListStartOffsets(ctx, topics...)
+	require.NoError(t, err)
+	ends.Each(func(e kadm.ListedOffset) {
+		if s, _ := starts.Lookup(e.Topic, e.Partition); e.Offset > s.Offset {
+			if want[e.Topic] == nil {
+				want[e.Topic] = map[int32]int64{}
+			}
+			want[e.Topic][e.Partition] = e.Offset
+		}
+	})
+	left := 0
+	for _, p := range want {
+		left += len(p)
+	}
+	if left == 0 {
+		return nil
+	}
+	var all []*kgo.Record
+	k.Consume(t, func(r *kgo.Record) bool {
+		end, ok := want[r.Topic][r.Partition]
+		if ok && r.Offset < end {
+			all = append(all, r)
+		}
+		if ok && r.Offset == end-1 {
+			left--
+		}
+		return left > 0
+	}, topics...)
+	return all
+}
+
+// Await waits until the topics hold at least n records, and gives them.
+func (k *Kafka) Await(t testing.TB, n int, topics ...string) []*kgo.Record {
+	t.Helper()
+	var all []*kgo.Record
+	if n > 0 {
+		k.Consume(t, func(r *kgo.Record) bool {
+			all = append(all, r)
+			return len(all) < n
+		}, topics...)
+	}
+	return all
+}

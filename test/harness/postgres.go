@@ -1,0 +1,167 @@
+package harness
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// PostgresOptions shapes a server.
+type PostgresOptions struct {
+	// Settings override the defaults: wal_level=logical, 20 walsenders, 40 slots.
+	Settings map[string]string
+}
+
+// Postgres is a running server.
+type Postgres struct {
+	server
+	Host string
+	Port int
+	// Version is the major version, "15" or "17".
+	Version string
+}
+
+// StartPostgres runs a server of the test's own, of major version "15" or "17"; it ends with the test.
+func StartPostgres(t testing.TB, version string, opts PostgresOptions) *Postgres {
+	t.Helper()
+	Required(t)
+	p, err := runPostgres(context.Background(), version, opts)
+	require.NoError(t, err)
+	t.Cleanup(p.terminate)
+	return p
+}
+
+func runPostgres(ctx context.Context, version string, opts PostgresOptions) (*Postgres, error) {
+	settings := map[string]string{
+		"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "40", "max_connections": "150",
+		// A killed process loses nothing that it has written; only a power cut would, and that is not tested.
+		"fsync": "off", "shared_buffers": "64MB",
+	}
+	for k, v := range opts.Settings {
+		settings[k] = v
+	}
+	cmd := []string{"postgres"}
+	for k, v := range settings {
+		cmd = append(cmd, "-c", k+"="+v)
+	}
+	s := spec{kind: "postgres" + version, image: image("OUTTAIL_POSTGRES"+version+"_IMAGE", "postgres:"+version), ports: 1, memory: 2 << 30}
+	s.container = func([]int) ([]string, map[string]string, []int) {
+		return cmd, map[string]string{"POSTGRES_PASSWORD": RootPassword}, []int{5432}
+	}
+	c, ports, err := s.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Postgres{server: server{c: c}, Host: host, Port: ports[0], Version: version}
+	p.ready = func(ctx context.Context) error {
+		conn, err := pgx.Connect(ctx, p.ConnString("postgres"))
+		if err != nil {
+			return err
+		}
+		defer conn.Close(ctx)
+		return conn.Ping(ctx)
+	}
+	if err := p.await(ctx); err != nil {
+		p.terminate()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Addr is host:port.
+func (p *Postgres) Addr() string { return net.JoinHostPort(p.Host, strconv.Itoa(p.Port)) }
+
+// ConnString is the superuser's URL of a database.
+func (p *Postgres) ConnString(database string) string {
+	return p.URL("postgres", RootPassword, database)
+}
+
+// URL is a user's connection string for a database.
+func (p *Postgres) URL(user, password, database string) string {
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: p.Addr(), Path: "/" + database}
+	return u.String()
+}
+
+// Connect opens a superuser's connection to a database; it is closed with the test.
+func (p *Postgres) Connect(t testing.TB, database string) *pgx.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	c, err := pgx.Connect(ctx, p.ConnString(database))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+// Exec runs statements as superuser in a database, each in a transaction of its own unless they say otherwise.
+func (p *Postgres) Exec(t testing.TB, database string, statements ...string) {
+	t.Helper()
+	p.on(t, database, func(ctx context.Context, c *pgx.Conn) error {
+		for _, s := range statements {
+			if _, err := c.PgConn().Exec(ctx, s).ReadAll(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Scalar gives the first column of the first row as text; "" for NULL. The query should cast to text.
+func (p *Postgres) Scalar(t testing.TB, database, query string, args ...any) string {
+	t.Helper()
+	var v *string
+	p.on(t, database, func(ctx context.Context, c *pgx.Conn) error {
+		return c.QueryRow(ctx, "SELECT ("+strings.TrimSuffix(query, ";")+")::text", args...).Scan(&v)
+	})
+	if v == nil {
+		return ""
+	}
+	return *v
+}
+
+func (p *Postgres) on(t testing.TB, database string, f func(ctx context.Context, c *pgx.Conn) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	c, err := pgx.Connect(ctx, p.ConnString(database))
+	require.NoError(t, err)
+	defer c.Close(ctx)
+	require.NoError(t, f(ctx, c))
+}
+
+// NewDatabase makes a database of the test's own. With the test go its slots, which would hold WAL for ever, and itself.
+func (p *Postgres) NewDatabase(t testing.TB) string {
+	t.Helper()
+	name := "t_" + Unique()
+	p.Exec(t, "postgres", "CREATE DATABASE "+name)
+	t.Cleanup(func() {
+		p.Exec(t, "postgres",
+			"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = '"+name+"' AND active",
+			`DO $$ BEGIN FOR i IN 1..200 LOOP
+				EXIT WHEN NOT EXISTS (SELECT FROM pg_replication_slots WHERE database = '`+name+`' AND active);
+				PERFORM pg_sleep(0.05); END LOOP; END $$`,
+			"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '"+name+"'",
+			"DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	})
+	return name
+}
+
+// NewUser makes a connector's user: LOGIN, REPLICATION, and SELECT on the tables of schema public that exist or are made
+// later by the superuser.
+func (p *Postgres) NewUser(t testing.TB, database string) (user, password string) {
+	t.Helper()
+	user, password = "u_"+Unique(), "pw-"+Unique()
+	p.Exec(t, database,
+		"CREATE ROLE "+user+" LOGIN REPLICATION PASSWORD '"+password+"'",
+		"GRANT CONNECT ON DATABASE "+database+" TO "+user,
+		"GRANT USAGE ON SCHEMA public TO "+user,
+		"GRANT SELECT ON ALL TABLES IN SCHEMA public TO "+user,
+		"ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT ON TABLES TO "+user)
+	return user, password
+}

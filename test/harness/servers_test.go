@@ -1,0 +1,82 @@
+package harness
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var servers Pool
+
+func TestMain(m *testing.M) { os.Exit(servers.Run(m)) }
+
+func TestMySQLKeepsDataAndPortOverAKill(t *testing.T) {
+	m := StartMySQL(t, MySQLOptions{Flags: []string{"--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"}})
+	db := m.NewDatabase(t)
+	require.Equal(t, "OFF", m.Scalar(t, "", "SELECT @@gtid_mode"), "flags override the defaults")
+	require.Equal(t, "ROW", m.Scalar(t, "", "SELECT @@binlog_format"))
+	m.Exec(t, db, "CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (7)")
+
+	m.Kill(t)
+	require.Error(t, m.DB.PingContext(context.Background()))
+	m.Start(t)
+	require.Equal(t, "7", m.Scalar(t, db, "SELECT a FROM t"))
+
+	user, password := m.NewUser(t, db)
+	var grants int
+	require.NoError(t, m.Open(t, user, password, db).QueryRow("SELECT COUNT(*) FROM t").Scan(&grants))
+	m.Restart(t)
+	require.Equal(t, "7", m.Scalar(t, db, "SELECT a FROM t"))
+}
+
+func TestPostgresKeepsDataAndPortOverAKill(t *testing.T) {
+	for _, version := range []string{"15", "17"} {
+		t.Run(version, func(t *testing.T) {
+			p := StartPostgres(t, version, PostgresOptions{Settings: map[string]string{"wal_sender_timeout": "7s"}})
+			db := p.NewDatabase(t)
+			require.Equal(t, "logical", p.Scalar(t, db, "current_setting('wal_level')"))
+			require.Equal(t, "7s", p.Scalar(t, db, "current_setting('wal_sender_timeout')"))
+			require.Contains(t, p.Scalar(t, db, "version()"), "PostgreSQL "+version)
+			p.Exec(t, db, "CREATE TABLE t (a int)", "INSERT INTO t VALUES (7)",
+				"SELECT pg_create_logical_replication_slot('s"+Unique()+"', 'pgoutput')")
+			p.Kill(t)
+			p.Start(t)
+			require.Equal(t, "7", p.Scalar(t, db, "SELECT a FROM t"))
+			user, password := p.NewUser(t, db)
+			require.NotEmpty(t, p.URL(user, password, db))
+		})
+	}
+}
+
+func TestKafkaKeepsRecordsOverAKillAndAnswersThroughItsProxy(t *testing.T) {
+	k := StartKafka(t, KafkaOptions{Proxied: true})
+	topic := k.NewTopic(t, 3)
+	require.Empty(t, k.Records(t, topic))
+
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	through, err := kgo.NewClient(kgo.SeedBrokers(k.Proxy.Addr()), kgo.DefaultProduceTopic(topic))
+	require.NoError(t, err)
+	defer through.Close()
+	require.NoError(t, through.ProduceSync(ctx, &kgo.Record{Key: []byte("a"), Value: []byte("1")}).FirstErr())
+	require.Positive(t, k.Proxy.Accepted())
+
+	k.Kill(t)
+	k.Start(t)
+	require.NoError(t, through.ProduceSync(ctx, &kgo.Record{Key: []byte("a"), Value: []byte("2")}).FirstErr())
+	require.EqualValues(t, 2, k.Count(t, topic))
+	got := k.Records(t, topic)
+	require.Len(t, got, 2)
+	require.Equal(t, "2", string(got[1].Value))
+
+	k.Pause(t)
+	short, stop := context.WithTimeout(ctx, 1)
+	require.Error(t, through.Ping(short))
+	stop()
+	k.Unpause(t)
+	require.NoError(t, through.Ping(ctx))
+	require.Len(t, k.Await(t, 1, topic), 1)
+}
