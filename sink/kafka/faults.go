@@ -50,41 +50,53 @@ func topicRefused(topic string, err error) *event.Fault {
 }
 
 // topicNotAllowed: allow_topics does not name it.
-func topicNotAllowed(topic, id, place string) *event.Fault {
-	return record("OT5006", topic, id, place, "the topic is not among sink.kafka.allow_topics", nil,
-		"add the topic to sink.kafka.allow_topics, or correct the route or the row's topic column")
+func topicNotAllowed(m *event.Message) *event.Fault {
+	return &event.Fault{
+		Code: "OT5006", Class: event.Record, Op: "send", Place: where(m), Text: "the topic is not among sink.kafka.allow_topics",
+		Hint: "add the topic to sink.kafka.allow_topics, or correct the route or the row's topic column",
+	}
 }
 
 // topicInvalid: Kafka cannot have a topic of this name.
-func topicInvalid(topic, id, place string) *event.Fault {
-	return record("OT5007", topic, id, place, "the topic's name is not valid in Kafka", nil,
-		"a name has 1 to 249 of a-z A-Z 0-9 . _ - and is neither . nor ..; correct the route's template or the row")
+func topicInvalid(m *event.Message) *event.Fault {
+	return &event.Fault{
+		Code: "OT5007", Class: event.Record, Op: "send", Place: where(m), Text: "the topic's name is not valid in Kafka",
+		Hint: "a topic has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is neither . nor ..; correct the route's template or the row",
+	}
 }
 
 // headerInvalid: a header's name is not text.
-func headerInvalid(topic, id, place string) *event.Fault {
-	return record("OT5008", topic, id, place, "a header's name is not valid UTF-8", nil,
-		"correct the row's headers column")
+func headerInvalid(m *event.Message) *event.Fault {
+	return &event.Fault{
+		Code: "OT5008", Class: event.Record, Op: "send", Place: where(m), Text: "a header's name is not valid UTF-8",
+		Hint: "correct the row's headers column",
+	}
 }
 
 // tooLarge: the record alone is above the topic's max.message.bytes.
-func tooLarge(topic, id, place string, size, limit int) *event.Fault {
-	return record("OT5009", topic, id, place,
-		fmt.Sprintf("the record takes %d bytes and the topic's max.message.bytes is %d", size, limit), nil,
-		fmt.Sprintf("raise it: kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic %s --add-config max.message.bytes=%d", topic, size))
+func tooLarge(m *event.Message, size, limit int) *event.Fault {
+	return &event.Fault{
+		Code: "OT5009", Class: event.Record, Op: "send", Place: where(m),
+		Text: fmt.Sprintf("the record takes %d bytes and the topic's max.message.bytes is %d", size, limit),
+		Hint: fmt.Sprintf("raise it: kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic %s --add-config max.message.bytes=%d (and replica.fetch.max.bytes of the brokers where needed)", m.Topic, size),
+	}
 }
 
 // recordRefused: the broker refused this record when it came alone.
-func recordRefused(topic, id, place string, err error) *event.Fault {
-	return record("OT5010", topic, id, place, "the broker refused the record", err,
-		"compare the record with the topic's configuration (max.message.bytes, message.timestamp.*, compaction without a key)")
+func recordRefused(m *event.Message, err error) *event.Fault {
+	return &event.Fault{
+		Code: "OT5010", Class: event.Record, Op: "send", Place: where(m), Text: "the broker refused the record", Err: err,
+		Hint: "compare the record with the topic's configuration (max.message.bytes, message.timestamp.*, compaction without a key)",
+	}
 }
 
 // partitionMissing: the row names a partition that the topic does not have.
-func partitionMissing(topic, id, place string, partition int32, have int) *event.Fault {
-	return record("OT5011", topic, id, place,
-		fmt.Sprintf("partition %d was asked for and the topic has %d", partition, have), nil,
-		"correct the row's partition column, or add partitions to the topic")
+func partitionMissing(m *event.Message, have int) *event.Fault {
+	return &event.Fault{
+		Code: "OT5011", Class: event.Record, Op: "send", Place: where(m),
+		Text: fmt.Sprintf("partition %d was asked for and the topic has %d", m.Partition, have),
+		Hint: "correct the row's partition column, or add partitions to the topic",
+	}
 }
 
 // otherCluster: what the brokers answer is not the cluster that was opened (I5).
@@ -136,13 +148,14 @@ func interrupted(brokers []string, err error) *event.Fault {
 	}
 }
 
-func record(code, topic, id, place, text string, err error, hint string) *event.Fault {
-	at := "topic " + topic
-	if id != "" {
-		at = "event " + id + ", " + at
+// where names a message to an operator: its id, its topic and where it was read, nothing of its content (I10).
+func where(m *event.Message) string {
+	at := fmt.Sprintf("topic %q", m.Topic)
+	if m.ID != "" {
+		at = "event " + m.ID + ", " + at
 	}
-	if place != "" {
-		at += ", read at " + place
+	if m.Place != "" {
+		at += ", read at " + m.Place
 	}
-	return &event.Fault{Code: code, Class: event.Record, Op: "send", Place: at, Text: text, Err: err, Hint: hint}
+	return at
 }

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait of a test; only a defect uses it up.
-const patience = 90 * time.Second
+const patience = 15 * time.Second
 
 // rig is a sink on a fake cluster, with what it answers and tells.
 type rig struct {

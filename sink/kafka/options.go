@@ -3,13 +3,15 @@ package kafka
 import (
 	"crypto/tls"
 	"log/slog"
-	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/glob"
 )
 
 // Acks is how the sink answers. It is called with the sink's lock held: an implementation must not call the sink.
@@ -82,6 +84,7 @@ type config struct {
 	tls   *tls.Config
 	sasl  sasl.Mechanism
 	codec kgo.CompressionCodec
+	allow []glob.Pattern
 }
 
 func (o Options) check() (*config, error) {
@@ -107,9 +110,7 @@ func (o Options) check() (*config, error) {
 		return nil, usage("sink.kafka.compression", "is none of none, gzip, snappy, lz4, zstd", nil)
 	}
 	for _, g := range o.AllowTopics {
-		if _, err := path.Match(g, ""); err != nil {
-			return nil, usage("sink.kafka.allow_topics", "has a malformed glob", err)
-		}
+		c.allow = append(c.allow, glob.Compile(g))
 	}
 	var err error
 	if c.tls, err = o.TLS.load(); err != nil {
@@ -138,13 +139,8 @@ func (o Options) check() (*config, error) {
 
 // allowed says whether events may go to a topic of this name.
 func (c *config) allowed(topic string) bool {
-	if len(c.AllowTopics) == 0 {
-		return len(topic) < 2 || topic[:2] != "__"
+	if len(c.allow) == 0 {
+		return !strings.HasPrefix(topic, "__") // Kafka's own
 	}
-	for _, g := range c.AllowTopics {
-		if ok, _ := path.Match(g, topic); ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.allow, func(g glob.Pattern) bool { return g.MatchString(topic) })
 }

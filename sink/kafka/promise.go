@@ -69,7 +69,7 @@ func (s *Sink) broke(e *entry, err error) {
 	t, alone := e.t, e.t.probing && !e.t.broken
 	v := judge(err)
 	if v == refusedRecord && alone {
-		s.fail(e, recordRefused(t.name, e.m.ID, e.m.Place, err))
+		s.fail(e, recordRefused(e.m, err))
 		return
 	}
 	if !t.broken {

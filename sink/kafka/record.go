@@ -48,20 +48,7 @@ func payload(m *event.Message) int64 {
 	return int64(n)
 }
 
-// validTopic is Kafka's rule for names (org.apache.kafka.common.internals.Topic).
-func validTopic(name string) bool {
-	if name == "" || name == "." || name == ".." || len(name) > 249 {
-		return false
-	}
-	for i := range len(name) {
-		c := name[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
-}
-
+// validHeaders is the protocol's rule: a header's name is text.
 func validHeaders(hs []event.Header) bool {
 	for i := range hs {
 		if !utf8.ValidString(hs[i].Name) {

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/topicname"
 )
 
 // Send takes a message over. It blocks only while MaxBufferedBytes are unacked. The message must stay as it is until everything
@@ -51,11 +52,11 @@ func (s *Sink) place(e *entry) {
 	t := s.topics[m.Topic]
 	if t == nil {
 		switch {
-		case !validTopic(m.Topic):
-			s.fail(e, topicInvalid(m.Topic, m.ID, m.Place))
+		case !topicname.Valid(m.Topic):
+			s.fail(e, topicInvalid(m))
 			return
 		case !s.c.allowed(m.Topic):
-			s.fail(e, topicNotAllowed(m.Topic, m.ID, m.Place))
+			s.fail(e, topicNotAllowed(m))
 			return
 		}
 		t = newTopic(m.Topic)
@@ -63,7 +64,7 @@ func (s *Sink) place(e *entry) {
 	}
 	e.t, e.looks = t, t.looks
 	if !validHeaders(m.Headers) {
-		s.fail(e, headerInvalid(m.Topic, m.ID, m.Place))
+		s.fail(e, headerInvalid(m))
 		return
 	}
 	if s.blocked.stops(m) || !s.open(t) || !s.fits(e) {
@@ -92,9 +93,9 @@ func (s *Sink) fits(e *entry) bool {
 	t, m := e.t, e.m
 	var f *event.Fault
 	if n := batchSize(m); n > t.limit {
-		f = tooLarge(t.name, m.ID, m.Place, n, t.limit)
+		f = tooLarge(m, n, t.limit)
 	} else if int(m.Partition) >= t.partitions {
-		f = partitionMissing(t.name, m.ID, m.Place, m.Partition, t.partitions)
+		f = partitionMissing(m, t.partitions)
 	}
 	if f == nil {
 		return true

@@ -1,0 +1,416 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/sink/sinktest"
+)
+
+// inOrder demands that the first occurrences of values rise, and that whatever comes again is followed by all that came after
+// it the first time (I3).
+func inOrder(t *testing.T, values []string) {
+	t.Helper()
+	highest, expect := "", map[string]string{}
+	previous := ""
+	for i, v := range values {
+		if i > 0 && v <= previous {
+			require.LessOrEqual(t, v, highest, "a value went back: %v", values)
+		} else if previous != "" {
+			if next, again := expect[previous]; again && previous < highest {
+				require.Equal(t, next, v, "a re-run has a gap: %v", values)
+			}
+		}
+		if v > highest {
+			if highest != "" {
+				expect[highest] = v
+			}
+			highest = v
+		}
+		previous = v
+	}
+	require.Equal(t, highest, previous, "a re-run stops early: %v", values)
+}
+
+func numbers(from, to int) []string {
+	var all []string
+	for i := from; i <= to; i++ {
+		all = append(all, fmt.Sprintf("%06d", i))
+	}
+	return all
+}
+
+func TestAMissingTopicIsHeldAndOthersGoOn(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "here"))
+	r := setUp(t, c)
+
+	r.send(1, "gone", "a")
+	r.send(2, "gone", "b")
+	r.send(3, "here", "c")
+	r.send(4, "here", "a") // its aggregate waits
+	r.send(5, "here", "c")
+	r.send(6, "here", "a")
+
+	f := r.code("OT5004")
+	require.Equal(t, event.Config, f.Class)
+	require.Contains(t, f.Hint, "--create --topic gone")
+	require.NoError(t, r.ledger.Wait(r.ctx, func(l *sinktest.Ledger) bool { return l.IsAcked(3) && l.IsAcked(5) }))
+	require.Equal(t, []string{"000003", "000005"}, r.values("here"))
+	require.Equal(t, 2, r.ledger.Acks())
+
+	require.NoError(t, c.CreateTopic("gone", 1, nil))
+	r.flush()
+	require.Equal(t, 6, r.ledger.Acks())
+	r.calmed()
+	require.Equal(t, []string{"000001", "000002"}, r.values("gone"))
+	require.Equal(t, []string{"000003", "000005", "000004", "000006"}, r.values("here"))
+	require.Zero(t, r.ledger.Reopens(), "nothing of it had been handed to the client")
+}
+
+func TestAnEventWaitsBehindAHeldOneOfItsTopicAndKey(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "here"))
+	r := setUp(t, c)
+	r.send(1, "gone", "a")
+	across := sinktest.Message(2, "here", "shared", "000002")
+	across.Aggregate = "a"
+	r.sendMessage(across)
+	behind := sinktest.Message(3, "here", "shared", "000003")
+	behind.Aggregate = "b"
+	r.sendMessage(behind)
+	r.send(4, "here", "free")
+
+	require.NoError(t, r.ledger.Wait(r.ctx, func(l *sinktest.Ledger) bool { return l.IsAcked(4) }))
+	require.Equal(t, 1, r.ledger.Acks())
+	require.NoError(t, c.CreateTopic("gone", 1, nil))
+	r.flush()
+	require.Equal(t, []string{"000004", "000002", "000003"}, r.values("here"))
+}
+
+func TestMissingTopicsAreCreatedWhereThatIsAsked(t *testing.T) {
+	c := cluster(t)
+	r := setUp(t, c, func(o *Options) { o.CreateTopics = &CreateTopics{Partitions: 3, Replication: 1} })
+	r.send(1, "new", "a")
+	r.flush()
+	require.NotNil(t, c.PartitionInfo("new", 2))
+	require.Nil(t, c.PartitionInfo("new", 3))
+	require.Equal(t, []string{"000001"}, r.values("new"))
+
+	refused := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Topic: "never", Err: kerr.InvalidReplicationFactor, Count: -1})
+	r.send(2, "never", "b")
+	require.ErrorIs(t, r.code("OT5016"), kerr.InvalidReplicationFactor)
+	refused.Remove()
+	r.flush()
+	r.calmed()
+}
+
+func TestATopicThatRefusesIsHeldUntilTheACLIsThere(t *testing.T) {
+	for name, key := range map[string]kmsg.Key{"to describe": kmsg.Metadata, "to append": kmsg.Produce} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster(t, kfake.SeedTopics(1, "orders", "open"))
+			refused := c.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Topic: "orders", Err: kerr.TopicAuthorizationFailed, Count: -1})
+			r := setUp(t, c)
+			for i := range 20 {
+				r.send(uint64(i), "orders", fmt.Sprint(i%3))
+			}
+			r.send(20, "open", "x")
+			f := r.code("OT5005")
+			require.Equal(t, event.Config, f.Class)
+			require.ErrorIs(t, f, kerr.TopicAuthorizationFailed)
+			require.NoError(t, r.ledger.Wait(r.ctx, func(l *sinktest.Ledger) bool { return l.IsAcked(20) }))
+			require.Equal(t, 1, r.ledger.Acks())
+			refused.Remove()
+			r.flush()
+			r.calmed()
+			require.Equal(t, numbers(0, 19), r.values("orders"))
+		})
+	}
+}
+
+func TestADeletedAndRecreatedTopicGetsEverythingUnackedInOrder(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders"), kfake.SeedTopics(1, "other"))
+	r := setUp(t, c)
+	for i := range 10 {
+		r.send(uint64(i), "orders", "a")
+	}
+	r.flush()
+	require.NoError(t, c.DeleteTopic("orders"))
+	for i := 10; i < 30; i++ {
+		r.send(uint64(i), "orders", "a")
+	}
+	r.send(30, "other", "b")
+	require.NoError(t, r.ledger.Wait(r.ctx, func(l *sinktest.Ledger) bool { return l.IsAcked(30) }))
+	r.code("OT5004")
+	require.NoError(t, c.CreateTopic("orders", 3, nil))
+	r.flush()
+	r.calmed()
+	require.Equal(t, 31, r.ledger.Acks())
+	got := r.values("orders")
+	inOrder(t, got)
+	require.Equal(t, numbers(10, 29), slices.Compact(slices.Sorted(slices.Values(got))))
+	r.send(31, "orders", "a")
+	r.flush()
+}
+
+func TestARecordThatCannotFitFailsBeforeItIsSent(t *testing.T) {
+	c := cluster(t)
+	require.NoError(t, c.CreateTopic("small", 1, map[string]string{"max.message.bytes": "2000"}))
+	r := setUp(t, c, func(o *Options) { o.Compression = "none" })
+	m := sinktest.Message(5, "small", "a", "")
+	m.Place = "postgres/slot/0/1#0"
+	m.Headers = []event.Header{{Name: "id", Value: []byte("x")}}
+	m.Value = []byte(strings.Repeat("s", 1000))
+	m.Value = []byte(strings.Repeat("s", 1000+2000-batchSize(m)))
+	require.Equal(t, 2000, batchSize(m))
+	r.sendMessage(m)
+	r.flush()
+	require.True(t, r.ledger.IsAcked(5), "exactly the limit fits")
+
+	r.send(6, "small", "b")
+	over := *m
+	over.Seq, over.ID, over.Value = 7, "id-7", append([]byte("s"), m.Value...)
+	r.sendMessage(&over)
+	r.send(8, "small", "c")
+	seq, f := r.failure()
+	require.EqualValues(t, 7, seq)
+	require.Equal(t, "OT5009", f.Code)
+	require.Equal(t, event.Record, f.Class)
+	for _, part := range []string{"id-7", "small", "2001", "2000", "postgres/slot/0/1#0"} {
+		require.Contains(t, f.Error(), part)
+	}
+	require.NotContains(t, f.Error(), "sss")
+	require.ErrorIs(t, r.Flush(r.ctx), f, "the rest waits behind it")
+	require.False(t, r.ledger.IsAcked(8))
+	require.Equal(t, 2, r.ledger.Acks())
+}
+
+func TestALimitThatWasRaisedIsNoticed(t *testing.T) {
+	c := cluster(t)
+	require.NoError(t, c.CreateTopic("orders", 1, map[string]string{"max.message.bytes": "2000"}))
+	r := setUp(t, c, func(o *Options) { o.Compression = "none" })
+	r.send(1, "orders", "a")
+	r.flush()
+	alter(t, c, "orders", "max.message.bytes", "200000")
+	m := sinktest.Message(2, "orders", "a", strings.Repeat("2", 100_000))
+	r.sendMessage(m)
+	r.send(3, "orders", "a")
+	r.flush()
+	require.Empty(t, r.ledger.Failures())
+	require.Equal(t, []string{"000001", string(m.Value), "000003"}, r.values("orders"))
+}
+
+func TestTheCulpritIsFoundAmongRecordsThatFailTogether(t *testing.T) {
+	for _, err := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.MessageTooLarge} {
+		t.Run(err.Message, func(t *testing.T) {
+			c := cluster(t, kfake.SeedTopics(1, "orders"))
+			bad := "000013"
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: -1, When: func(req kmsg.Request) bool {
+				return strings.Contains(string(rawRecords(req)), bad)
+			}})
+			r := setUp(t, c, func(o *Options) { o.Compression = "none"; o.Linger = 1 })
+			for i := range 30 {
+				r.send(uint64(i), "orders", fmt.Sprint("key-", i%4))
+			}
+			seq, f := r.failure()
+			require.EqualValues(t, 13, seq)
+			require.Equal(t, "OT5010", f.Code)
+			require.Contains(t, f.Error(), "id-13")
+			require.ErrorIs(t, f, err)
+			require.ErrorIs(t, r.Flush(r.ctx), f)
+			prefix, _ := r.ledger.Prefix()
+			require.EqualValues(t, 12, prefix)
+			require.Equal(t, 13, r.ledger.Acks(), "what comes after it must not be acked")
+		})
+	}
+}
+
+func TestABatchThatIsTooLargeTogetherIsNobodysFault(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.MessageTooLarge, Count: -1, When: func(req kmsg.Request) bool {
+		return len(rawRecords(req)) > 150
+	}})
+	r := setUp(t, c, func(o *Options) { o.Compression = "none" })
+	for i := range 40 {
+		r.send(uint64(i), "orders", "a")
+	}
+	r.flush()
+	require.Empty(t, r.ledger.Failures())
+	got := r.values("orders")
+	inOrder(t, got)
+	require.Equal(t, numbers(0, 39), slices.Compact(slices.Sorted(slices.Values(got))))
+}
+
+func TestTransientErrorsAreTheClientsOwnBusiness(t *testing.T) {
+	for _, err := range []*kerr.Error{kerr.NotEnoughReplicas, kerr.NotLeaderForPartition, kerr.NotEnoughReplicasAfterAppend} {
+		t.Run(err.Message, func(t *testing.T) {
+			c := cluster(t, kfake.SeedTopics(1, "orders"))
+			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: err, Count: 2})
+			r := setUp(t, c)
+			for i := range 10 {
+				r.send(uint64(i), "orders", "a")
+			}
+			r.flush()
+			require.Equal(t, 2, h.Hits())
+			require.Equal(t, numbers(0, 9), r.values("orders"), "sent again without a duplicate")
+		})
+	}
+}
+
+func TestAConnectionThatDiesUnderAProduceRequestIsCountedAndSentAgain(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		return nil, fmt.Errorf("cut"), true
+	})
+	r := setUp(t, c)
+	r.send(1, "orders", "a")
+	r.flush()
+	require.Equal(t, []string{"000001"}, r.values("orders"))
+	r.told.wait(r.ctx, t, "an unknown outcome", func() bool { return r.told.unknown >= 1 })
+}
+
+func TestADeadProducerStartsAgain(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	refused := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+	r := setUp(t, c)
+	for i := range 10 {
+		r.send(uint64(i), "orders", "a")
+	}
+	require.Equal(t, event.Config, r.code("OT5013").Class)
+	refused.Remove()
+	r.flush()
+	r.calmed()
+	require.Equal(t, numbers(0, 9), r.values("orders"))
+}
+
+func TestSilenceOfTheBrokersIsTold(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	r := setUp(t, c)
+	r.send(0, "orders", "a")
+	r.flush()
+	unblock := blockProduce(c)
+	r.send(1, "orders", "a")
+	require.Equal(t, event.Retry, r.code("OT5001").Class)
+	unblock()
+	r.flush()
+	r.calmed()
+}
+
+func TestAnotherClusterBehindTheSameAddressEndsThePipeline(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"), kfake.ClusterID("blue"))
+	r := setUp(t, c)
+	r.send(1, "orders", "a")
+	r.flush()
+	c.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		resp.ClusterID = kmsg.StringPtr("green")
+		return resp, nil, true
+	})
+	r.send(2, "payments", "b")
+	seq, f := r.failure()
+	require.EqualValues(t, 2, seq)
+	require.Equal(t, "OT5012", f.Code)
+	require.Equal(t, event.Safety, f.Class)
+	require.Contains(t, f.Error(), "blue")
+	require.Contains(t, f.Error(), "green")
+}
+
+func TestEventsThatKafkaCannotTakeFailForTheirOwnSake(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*event.Message)
+		code   string
+	}{
+		"a topic's name with a slash":       {func(m *event.Message) { m.Topic = "a/b" }, "OT5007"},
+		"no topic":                          {func(m *event.Message) { m.Topic = "" }, "OT5007"},
+		"a topic of Kafka's own":            {func(m *event.Message) { m.Topic = "__consumer_offsets" }, "OT5006"},
+		"a header's name that is not UTF-8": {func(m *event.Message) { m.Headers = []event.Header{{Name: "\xff"}} }, "OT5008"},
+		"a partition that does not exist":   {func(m *event.Message) { m.Partition = 7 }, "OT5011"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := setUp(t, cluster(t, kfake.SeedTopics(1, "orders")))
+			m := sinktest.Message(3, "orders", "a", "secret")
+			c.change(m)
+			r.sendMessage(m)
+			seq, f := r.failure()
+			require.EqualValues(t, 3, seq)
+			require.Equal(t, c.code, f.Code)
+			require.Equal(t, event.Record, f.Class)
+			require.Contains(t, f.Error(), "id-3")
+			require.NotContains(t, f.Error(), "secret")
+		})
+	}
+}
+
+func TestOnlyAllowedTopicsAreSentTo(t *testing.T) {
+	r := setUp(t, cluster(t, kfake.SeedTopics(1, "orders.created", "payments")), func(o *Options) { o.AllowTopics = []string{"orders.*"} })
+	r.send(1, "orders.created", "a")
+	r.flush()
+	r.send(2, "payments", "b")
+	seq, f := r.failure()
+	require.EqualValues(t, 2, seq)
+	require.Equal(t, "OT5006", f.Code)
+}
+
+func TestARowMayNameThePartition(t *testing.T) {
+	r := setUp(t, cluster(t, kfake.SeedTopics(4, "orders")))
+	for i := range uint64(12) {
+		m := sinktest.Message(i, "orders", "same key", fmt.Sprint(i%4))
+		m.Partition = int32(i % 4)
+		r.sendMessage(m)
+	}
+	r.flush()
+	for _, rec := range consume(t, r.broker.ListenAddrs(), "orders") {
+		require.Equal(t, fmt.Sprint(rec.Partition), string(rec.Value))
+	}
+}
+
+func TestKeysAreHashedAsJavaDoes(t *testing.T) {
+	// Partitions of org.apache.kafka.common.utils.Utils.toPositive(murmur2(key)) % 100; the hashes are UtilsTest's.
+	for key, hash := range map[string]int32{
+		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
+		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107,
+	} {
+		p := newPartitioner().ForTopic("t")
+		want := int(hash&0x7fffffff) % 100
+		require.Equal(t, want, p.Partition(&kgo.Record{Key: []byte(key), Context: context.Background()}, 100), key)
+	}
+}
+
+// rawRecords gives the batches of a produce request as they came.
+func rawRecords(req kmsg.Request) []byte {
+	var all []byte
+	for _, topic := range req.(*kmsg.ProduceRequest).Topics {
+		for _, p := range topic.Partitions {
+			all = append(all, p.Records...)
+		}
+	}
+	return all
+}
+
+func alter(t *testing.T, c *kfake.Cluster, topic, key, value string) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DisableClientMetrics())
+	require.NoError(t, err)
+	defer cl.Close()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	res := kmsg.NewIncrementalAlterConfigsRequestResource()
+	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+	conf := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	conf.Name, conf.Value, conf.Op = key, kmsg.StringPtr(value), kmsg.IncrementalAlterConfigOpSet
+	res.Configs = append(res.Configs, conf)
+	req.Resources = append(req.Resources, res)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	resp, err := req.RequestWith(ctx, cl)
+	require.NoError(t, err)
+	require.NoError(t, kerr.ErrorForCode(resp.Resources[0].ErrorCode))
+}
