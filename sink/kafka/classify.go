@@ -69,16 +69,13 @@ func (c *config) connection(text string, err error) *event.Fault {
 		return saslRefused(brokers, err)
 	case errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 		return producerRefused(brokers, err)
-	case errors.As(err, &record), errors.As(err, &alert), errors.As(err, &cert), errors.As(err, &authority),
+	case errors.Is(err, errHandshakeCut), errors.As(err, &record), errors.As(err, &alert), errors.As(err, &cert), errors.As(err, &authority),
 		errors.As(err, &hostname), errors.As(err, &certIsOver):
 		return tlsRefused(brokers, err)
-	// A broker that hangs up at the first bytes either expects the other kind of listener or a login; the cause's own text
-	// says which the client guesses. A restarting broker does the same for a moment, and being held a little longer does no
-	// harm.
-	case errors.As(err, &first):
-		if c.tls == nil && c.sasl != nil {
-			return saslRefused(brokers, err)
-		}
+	// A broker that hangs up at the first bytes of TLS expects none, or is restarting: what is held meanwhile goes out all
+	// the same. Without TLS it may also be a port whose broker is down (behind a proxy); the cause's own text asks whether
+	// TLS or SASL is missing.
+	case errors.As(err, &first) && c.tls != nil:
 		return tlsRefused(brokers, err)
 	}
 	return unreachable(brokers, text, err)

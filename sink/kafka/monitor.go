@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -19,6 +21,7 @@ type hooks struct {
 	c         *config
 	last      atomicError   // of the last attempt to connect; nil after a success
 	connects  atomic.Uint64 // successes
+	loginCut  atomic.Bool   // a broker hung up instead of answering a login, as some do to refuse it
 	lost      chan struct{} // a produce request was written and its answer will not come
 	connected chan struct{}
 }
@@ -27,6 +30,10 @@ func (h *hooks) init(c *config) {
 	h.c = c
 	h.lost, h.connected = make(chan struct{}, 1), make(chan struct{}, 1)
 }
+
+// errHandshakeCut marks a connection that came about and was ended before TLS was agreed, which is how Kafka answers TLS on a
+// listener without it.
+var errHandshakeCut = errors.New("the broker hung up during the TLS handshake")
 
 func leaveWord(c chan struct{}) {
 	select {
@@ -39,6 +46,13 @@ func leaveWord(c chan struct{}) {
 func (h *hooks) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil {
 		if !errors.Is(err, context.Canceled) && !errors.Is(err, kgo.ErrClientClosed) {
+			var read *net.OpError
+			switch {
+			case h.loginCut.Swap(false):
+				err = fmt.Errorf("%w: the broker hung up during the login: %w", kerr.SaslAuthenticationFailed, err)
+			case h.c.tls != nil && errors.As(err, &read) && read.Op == "read" && !read.Timeout():
+				err = fmt.Errorf("%w: %w", errHandshakeCut, err)
+			}
 			h.last.set(err)
 			h.c.Observe.Error(event.Retry)
 		}
@@ -51,14 +65,21 @@ func (h *hooks) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Con
 
 // OnBrokerE2E is kgo.HookBrokerE2E.
 func (h *hooks) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
-	if key == int16(kmsg.Produce) && e2e.ReadErr != nil && e2e.WriteErr == nil {
+	if e2e.ReadErr == nil || e2e.WriteErr != nil {
+		return
+	}
+	switch kmsg.Key(key) {
+	case kmsg.Produce:
 		leaveWord(h.lost)
+	case kmsg.SASLHandshake, kmsg.SASLAuthenticate:
+		h.loginCut.Store(errors.Is(e2e.ReadErr, io.EOF))
 	}
 }
 
-// reason prefers why no connection came about to the deadline that this led to.
+// reason prefers why no connection came about to what this led to (a deadline, a request without an answer).
 func (h *hooks) reason(err error) error {
-	if last := h.last.get(); last != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+	var answer *kerr.Error
+	if last := h.last.get(); last != nil && !errors.As(err, &answer) {
 		return last
 	}
 	return err

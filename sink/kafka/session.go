@@ -48,7 +48,11 @@ func (s *Sink) newClient() (*kgo.Client, error) {
 		kgo.MaxBufferedRecords(math.MaxInt32),
 		// A moved leader or a new topic is found within this time.
 		kgo.MetadataMinAge(500 * time.Millisecond),
+		// Requests of ours are repeated by those who need them; what is slow here is only a late word about the cause.
 		kgo.RetryTimeout(askTimeout),
+		kgo.RequestRetries(2),
+		// A broker that hangs up at once may only be restarting. Without this the client gives records back for it.
+		kgo.AlwaysRetryEOF(),
 	}
 	if s.c.tls != nil {
 		opts = append(opts, kgo.DialTLSConfig(s.c.tls))
