@@ -69,6 +69,9 @@ func runKafka(ctx context.Context, opts KafkaOptions) (*Kafka, error) {
 			"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS":         "0",
 			"KAFKA_AUTO_CREATE_TOPICS_ENABLE":                "false",
 			"KAFKA_HEAP_OPTS":                                "-Xms256m -Xmx512m",
+			// A killed broker is let in again when the session of its former life has ended: 9 s by default.
+			"KAFKA_BROKER_SESSION_TIMEOUT_MS":    "4000",
+			"KAFKA_BROKER_HEARTBEAT_INTERVAL_MS": "1000",
 		}
 		for k, v := range opts.Env {
 			env[k] = v
@@ -86,9 +89,17 @@ func runKafka(ctx context.Context, opts KafkaOptions) (*Kafka, error) {
 			return err
 		}
 		defer adm.Close()
-		m, err := adm.BrokerMetadata(ctx)
-		if err == nil && m.Controller < 0 {
-			err = errors.New("no controller yet")
+		// A broker that still waits to be let in answers, but leads nothing.
+		m, err := adm.Metadata(ctx)
+		if err == nil && len(m.Brokers) == 0 {
+			err = errors.New("the broker is not registered yet")
+		}
+		if err == nil {
+			m.Topics.EachPartition(func(p kadm.PartitionDetail) {
+				if p.Leader < 0 {
+					err = errors.New("a partition has no leader yet")
+				}
+			})
 		}
 		return err
 	}

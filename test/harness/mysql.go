@@ -71,7 +71,7 @@ func runMySQL(ctx context.Context, opts MySQLOptions) (*MySQL, error) {
 		return nil, err
 	}
 	m := &MySQL{server: server{c: c}, Host: host, Port: ports[0]}
-	m.DB, err = sql.Open("mysql", m.DSN("root", RootPassword, ""))
+	m.DB, err = m.pool("root", RootPassword, "")
 	if err != nil {
 		m.terminate()
 		return nil, err
@@ -94,18 +94,30 @@ func (m *MySQL) Addr() string { return net.JoinHostPort(m.Host, strconv.Itoa(m.P
 
 // DSN is go-sql-driver's data source name for a user and a default database.
 func (m *MySQL) DSN(user, password, database string) string {
+	return m.config(user, password, database).FormatDSN()
+}
+
+func (m *MySQL) config(user, password, database string) *mysql.Config {
 	c := mysql.NewConfig()
 	c.Net, c.Addr, c.User, c.Passwd, c.DBName = "tcp", m.Addr(), user, password, database
 	c.MultiStatements, c.AllowNativePasswords = true, true
 	c.Params = map[string]string{"time_zone": "'+00:00'"}
 	c.Logger = &mysql.NopLogger{} // a server that was killed on purpose is no news
-	return c.FormatDSN()
+	return c
+}
+
+func (m *MySQL) pool(user, password, database string) (*sql.DB, error) {
+	c, err := mysql.NewConnector(m.config(user, password, database))
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(c), nil
 }
 
 // Open gives a pool of a user in a database; it is closed with the test.
 func (m *MySQL) Open(t testing.TB, user, password, database string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("mysql", m.DSN(user, password, database))
+	db, err := m.pool(user, password, database)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db

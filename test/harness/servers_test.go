@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -65,7 +66,9 @@ func TestKafkaKeepsRecordsOverAKillAndAnswersThroughItsProxy(t *testing.T) {
 	require.Positive(t, k.Proxy.Accepted())
 
 	k.Kill(t)
+	began := time.Now()
 	k.Start(t)
+	t.Logf("serving again after %v", time.Since(began))
 	require.NoError(t, through.ProduceSync(ctx, &kgo.Record{Key: []byte("a"), Value: []byte("2")}).FirstErr())
 	require.EqualValues(t, 2, k.Count(t, topic))
 	got := k.Records(t, topic)
