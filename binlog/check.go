@@ -1,0 +1,118 @@
+package binlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"github.com/outtail/outtail/event"
+)
+
+// check looks at what waiting cannot mend (contract: exit 3 at once, with the SQL).
+func (s *Source) check(ctx context.Context, c *conn) error {
+	sv := s.server
+	lacks := func(code, text, hint string) error {
+		f := s.fault(code, event.Environment, "check the server", text, hint)
+		f.Immediate = true
+		return f
+	}
+	if sv.maria != (s.o.Kind == event.MariaDB) {
+		kind := event.MySQL
+		if sv.maria {
+			kind = event.MariaDB
+		}
+		return lacks(codeFlavour, "the server is "+kind+" ("+sv.version+")", "write source: "+kind+": instead of "+s.o.Kind+":")
+	}
+	if !sv.logBin {
+		hint := "remove skip-log-bin / disable-log-bin from the server's configuration and restart it"
+		if sv.maria {
+			hint = "add log_bin and server_id to the server's configuration and restart it"
+		}
+		return lacks(codeLogBin, "the server writes no binary log (log_bin is OFF)", hint)
+	}
+	if !strings.EqualFold(sv.format, "ROW") {
+		return lacks(codeFormat, "binlog_format is "+sv.format, "SET GLOBAL binlog_format = 'ROW';\n(and in the configuration; sessions that are open keep the old one)")
+	}
+	if sv.image != "" && !strings.EqualFold(sv.image, "FULL") {
+		return lacks(codeImage, "binlog_row_image is "+sv.image, "SET GLOBAL binlog_row_image = 'FULL';\n(and in the configuration; sessions that are open keep the old one)")
+	}
+	if err := s.checkGrants(ctx, c); err != nil {
+		return err
+	}
+	for i := range s.tables {
+		t := &s.tables[i]
+		d, err := s.define(ctx, c, t)
+		if err != nil {
+			return err
+		}
+		if len(d) == 0 {
+			// A table that exists and may not be selected looks the same in information_schema.
+			if _, err := c.query(ctx, "SELECT 1 FROM "+backtick(t.schema)+"."+backtick(t.table)+" LIMIT 0"); err != nil {
+				var me *mysql.MyError
+				if errors.As(err, &me) && me.Code != mysql.ER_NO_SUCH_TABLE && me.Code != mysql.ER_BAD_DB_ERROR {
+					return s.queryFault("look at table "+t.name, err)
+				}
+			}
+			return lacks(codeTable, "table "+t.name+" does not exist", "create it (outtail init --source "+s.o.Kind+" prints the SQL), or correct tables in the configuration")
+		}
+		names := make([]column, len(d))
+		for i := range d {
+			names[i].name = d[i].Name
+		}
+		for r := range event.RoleCount {
+			m := s.o.Columns[r]
+			if m.Column != "" && !m.IsConst && findColumn(names, m.Column) < 0 {
+				return lacks(codeColumn, fmt.Sprintf("table %s has no column %s (role %s)", t.name, m.Column, r), "correct columns in the configuration; the table has: "+columnNames(d))
+			}
+		}
+	}
+	return nil
+}
+
+func columnNames(d definition) string {
+	names := make([]string, len(d))
+	for i := range d {
+		names[i] = d[i].Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkGrants reads the user's global privileges. What roles give shows too, as far as they are active.
+func (s *Source) checkGrants(ctx context.Context, c *conn) error {
+	r, err := c.query(ctx, "SHOW GRANTS")
+	if err != nil {
+		return s.queryFault("read the user's privileges", err)
+	}
+	var all strings.Builder
+	roles := false
+	for i := range r.RowNumber() {
+		line, _ := r.GetString(i, 0)
+		up := strings.ToUpper(line)
+		if strings.Contains(up, " ON *.* TO ") {
+			head, _, _ := strings.Cut(up, " ON *.* TO ")
+			all.WriteString(head + ",")
+		} else if !strings.Contains(up, " ON ") {
+			roles = true
+		}
+	}
+	have := all.String()
+	if strings.Contains(have, "ALL PRIVILEGES") {
+		return nil
+	}
+	slave := strings.Contains(have, "REPLICATION SLAVE") || strings.Contains(have, "REPLICATION REPLICA")
+	client := strings.Contains(have, "REPLICATION CLIENT") || strings.Contains(have, "BINLOG MONITOR") || strings.Contains(have, "SUPER")
+	if slave && client || roles {
+		return nil // with roles the server itself says no where it must
+	}
+	missing := "REPLICATION SLAVE"
+	if slave {
+		missing = "REPLICATION CLIENT"
+		if s.o.Kind == event.MariaDB {
+			missing = "BINLOG MONITOR"
+		}
+	}
+	return s.privilegeFault("check the server", missing)
+}

@@ -1,0 +1,251 @@
+package binlog
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/client"
+	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"github.com/outtail/outtail/event"
+)
+
+const (
+	// dialTimeout bounds connecting and logging in, queryTimeout one metadata query.
+	dialTimeout  = 15 * time.Second
+	queryTimeout = 30 * time.Second
+)
+
+// conn is a connection for questions. The dump takes one over for reading.
+type conn struct {
+	*client.Conn
+	raw net.Conn // the TCP connection, below TLS
+}
+
+// connect logs in. The connection dies with ctx only until it is made.
+func (s *Source) connect(ctx context.Context) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	cfg, optional, err := s.tlsConfig()
+	if err != nil {
+		return nil, &event.Fault{Code: codeTLS, Class: event.Usage, Op: "connect to " + s.o.Kind, Place: s.place(), Text: "the TLS files cannot be used",
+			Hint: "check tls.ca, tls.cert and tls.key", Err: err}
+	}
+	c, err := s.login(ctx, cfg)
+	if err != nil && optional && strings.Contains(err.Error(), "does not support TLS") {
+		c, err = s.login(ctx, nil)
+	}
+	if err != nil {
+		return nil, s.connectFault(err)
+	}
+	return c, nil
+}
+
+func (s *Source) login(ctx context.Context, cfg *tls.Config) (*conn, error) {
+	var raw net.Conn
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}}
+		nc, err := d.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		raw = nc
+		if until, ok := ctx.Deadline(); ok {
+			_ = nc.SetDeadline(until)
+		}
+		return nc, nil
+	}
+	network, address := "tcp", net.JoinHostPort(s.o.Host, strconv.Itoa(s.o.Port))
+	if strings.HasPrefix(s.o.Host, "/") {
+		network, address = "unix", s.o.Host
+	}
+	c, err := client.ConnectWithDialer(ctx, network, address, s.o.User, s.o.Password, "", dial, func(c *client.Conn) error {
+		if cfg != nil {
+			c.SetTLSConfig(cfg)
+		}
+		c.SetAttributes(map[string]string{"program_name": "outtail", "pipeline": s.o.Pipeline})
+		return c.SetCharset("utf8mb4")
+	})
+	if err != nil {
+		if raw != nil {
+			_ = raw.Close()
+		}
+		return nil, err
+	}
+	_ = raw.SetDeadline(time.Time{})
+	out := &conn{Conn: c, raw: raw}
+	return out, nil
+}
+
+// query asks with a deadline; the caller's own string, never a value from outside.
+func (c *conn) query(ctx context.Context, q string) (*mysql.Result, error) {
+	until := time.Now().Add(queryTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+		until = d
+	}
+	_ = c.raw.SetDeadline(until)
+	stop := context.AfterFunc(ctx, func() { _ = c.raw.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	r, err := c.Execute(q)
+	if ctx.Err() != nil && err != nil {
+		return nil, ctx.Err()
+	}
+	return r, err
+}
+
+// close ends the connection without a word: a goodbye could block.
+func (c *conn) close() {
+	if c == nil {
+		return
+	}
+	_ = c.raw.SetDeadline(time.Now())
+	_ = c.raw.Close()
+}
+
+func (s *Source) tlsConfig() (cfg *tls.Config, optional bool, err error) {
+	mode := s.o.TLS.Mode
+	if mode == "" {
+		mode = "prefer"
+		if s.o.TLS.CA != "" {
+			mode = "verify-full"
+		}
+	}
+	if mode == "disable" {
+		return nil, false, nil
+	}
+	cfg = &tls.Config{ServerName: s.o.Host, MinVersion: tls.VersionTLS12}
+	if s.o.TLS.CA != "" {
+		pem, err := os.ReadFile(s.o.TLS.CA)
+		if err != nil {
+			return nil, false, err
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, false, fmt.Errorf("%s holds no certificate", s.o.TLS.CA)
+		}
+	}
+	if s.o.TLS.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(s.o.TLS.Cert, s.o.TLS.Key)
+		if err != nil {
+			return nil, false, err
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	switch mode {
+	case "verify-full":
+	case "verify-ca":
+		roots := cfg.RootCAs
+		cfg.InsecureSkipVerify = true // the name is not checked; the chain is, below
+		cfg.VerifyConnection = func(state tls.ConnectionState) error {
+			opts := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+			for _, c := range state.PeerCertificates[1:] {
+				opts.Intermediates.AddCert(c)
+			}
+			_, err := state.PeerCertificates[0].Verify(opts)
+			return err
+		}
+	case "prefer", "require":
+		cfg.InsecureSkipVerify = true // these modes encrypt and do not verify, as in libpq
+	default:
+		return nil, false, fmt.Errorf("tls.mode %q is not disable, prefer, require, verify-ca or verify-full", mode)
+	}
+	return cfg, mode == "prefer", nil
+}
+
+// connectFault classifies a failed login.
+func (s *Source) connectFault(err error) *event.Fault {
+	f := &event.Fault{Code: codeUnreachable, Class: event.Environment, Op: "connect to " + s.o.Kind, Place: s.place(),
+		Text: "the server cannot be reached", Hint: "check host and port, and that the server runs and listens there", Err: cause(err)}
+	var me *mysql.MyError
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	var verify *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &me):
+		f.Text = "the server refused the connection"
+		f.Hint = "the server says why"
+		switch me.Code {
+		case mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR, 1698, mysql.ER_MUST_CHANGE_PASSWORD_LOGIN, 3118, 4151:
+			f.Code, f.Text = codeAuth, "the server refused user "+s.o.User
+			f.Hint = fmt.Sprintf("check user and password; on the server: ALTER USER '%s'@'%%' IDENTIFIED BY '…';", s.o.User)
+		}
+	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &record), errors.As(err, &alert), errors.As(err, &verify),
+		strings.Contains(err.Error(), "does not support TLS"), strings.Contains(err.Error(), "tls: "):
+		f.Code, f.Text = codeTLS, "TLS failed"
+		f.Hint = "check tls.mode and tls.ca; the server's certificates: SHOW VARIABLES LIKE 'ssl%'"
+	case strings.Contains(err.Error(), "auth"):
+		f.Code, f.Text = codeAuth, "authentication failed"
+		f.Hint = "check user and password"
+	}
+	return f
+}
+
+// cause strips the stack that the client library wraps around errors.
+func cause(err error) error {
+	type causer interface{ Cause() error }
+	for {
+		c, ok := err.(causer)
+		if !ok || c.Cause() == nil || c.Cause() == err {
+			break
+		}
+		err = c.Cause()
+	}
+	return errors.New(err.Error())
+}
+
+// queryFault classifies a failed question.
+func (s *Source) queryFault(op string, err error) *event.Fault {
+	if f := event.AsFault(err); f != nil {
+		return f
+	}
+	f := &event.Fault{Code: codeLost, Class: event.Retry, Op: op, Place: s.place(), Text: "the server did not answer",
+		Hint: "the connection is made anew", Err: cause(err)}
+	var me *mysql.MyError
+	if errors.As(err, &me) {
+		switch me.Code {
+		case mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR, mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_TABLEACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR:
+			return s.privilegeFault(op, me.Message)
+		}
+		f.Text = "the server refused"
+	}
+	return f
+}
+
+func (s *Source) privilegeFault(op, text string) *event.Fault {
+	return &event.Fault{Code: codePrivilege, Class: event.Environment, Immediate: true, Op: op, Place: s.place(), Text: "user " + s.o.User + " lacks a privilege: " + text,
+		Hint: s.grants()}
+}
+
+// grants is the SQL that gives the user what it needs.
+func (s *Source) grants() string {
+	var b strings.Builder
+	client := "REPLICATION CLIENT"
+	if s.o.Kind == event.MariaDB {
+		client = "BINLOG MONITOR"
+	}
+	fmt.Fprintf(&b, "GRANT REPLICATION SLAVE, %s ON *.* TO '%s'@'%%';", client, s.o.User)
+	for i := range s.tables {
+		t := &s.tables[i]
+		fmt.Fprintf(&b, "\nGRANT SELECT ON %s.%s TO '%s'@'%%';", backtick(t.schema), backtick(t.table), s.o.User)
+	}
+	return b.String()
+}
+
+func backtick(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// quote makes an SQL string literal; the session's sql_mode has no NO_BACKSLASH_ESCAPES to care about, as both escapes are
+// written so that either reading gives the same text.
+func quote(s string) string {
+	return "'" + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "'", "''") + "'"
+}

@@ -1,0 +1,96 @@
+package binlog
+
+import (
+	"bytes"
+	"compress/zlib"
+	"errors"
+	"io"
+)
+
+var errInflate = errors.New("a compressed event cannot be inflated")
+
+// inflatePart reads MariaDB's compressed part (log_event.cc, binlog_buf_uncompress): a byte of which bits 4 to 6 name the
+// algorithm (0: zlib) and bits 0 to 2 how many bytes of size follow, big endian; then the data.
+func inflatePart(dst, b []byte, limit int) ([]byte, error) {
+	if len(b) < 1 || b[0]>>4&7 != 0 {
+		return dst, errInflate
+	}
+	n := int(b[0] & 7)
+	if n < 1 || n > 4 || len(b) < 1+n {
+		return dst, errInflate
+	}
+	size := int(bigEndian(b[1 : 1+n]))
+	if size > limit {
+		return dst, errTooLong
+	}
+	z, err := zlib.NewReader(bytes.NewReader(b[1+n:]))
+	if err != nil {
+		return dst, errInflate
+	}
+	at := len(dst)
+	dst = append(dst, make([]byte, size)...)
+	if _, err := io.ReadFull(z, dst[at:]); err != nil {
+		return dst[:at], errInflate
+	}
+	return dst, nil
+}
+
+var errTooLong = errors.New("a compressed event is longer than the limit")
+
+// inflateQuery gives the body of the QUERY_EVENT that a QUERY_COMPRESSED_EVENT stands for: its text is compressed.
+func inflateQuery(body []byte, limit int) ([]byte, error) {
+	q, ok := parseQuery(body)
+	if !ok {
+		return nil, errInflate
+	}
+	head := len(body) - len(q.text)
+	return inflatePart(bytes.Clone(body[:head]), q.text, limit)
+}
+
+func (st *stream) mariaQuery(h header, body []byte) error {
+	out, err := inflateQuery(body, st.rd.limit)
+	if err != nil {
+		return st.damaged("a compressed query event cannot be inflated")
+	}
+	q, ok := parseQuery(out)
+	if !ok {
+		return st.damaged("a compressed query event cannot be read")
+	}
+	return st.query(h, q)
+}
+
+// mariaRows takes in a compressed rows event: what follows the head's column bitmaps is compressed.
+func (st *stream) mariaRows(h header, body []byte) error {
+	plain := byte(evWriteRowsV1)
+	switch h.kind {
+	case evMariaWriteCompressed2:
+		plain = evWriteRows
+	case evMariaUpdateCompressed:
+		plain = evUpdateRowsV1
+	case evMariaUpdateCompressd2:
+		plain = evUpdateRows
+	}
+	p, head, err := st.planOf(plain, body)
+	if p == nil || err != nil {
+		return err
+	}
+	if plain == evUpdateRows || plain == evUpdateRowsV1 {
+		return st.update(plain, body)
+	}
+	_, rows, ok := parseRowImage(head.body)
+	if !ok {
+		return st.damaged("a compressed rows event cannot be read")
+	}
+	fixed := len(body) - len(rows)
+	out, err := inflatePart(append(st.inflated[:0], body[:fixed]...), rows, st.rd.limit)
+	st.inflated = out[:0]
+	if errors.Is(err, errTooLong) {
+		h.kind = plain
+		return st.oversized(h, body, st.rd.limit)
+	}
+	if err != nil {
+		return st.damaged("a compressed rows event cannot be inflated")
+	}
+	h.kind = plain
+	return st.rowsEvent(h, out)
+}

@@ -1,0 +1,118 @@
+package binlog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// inflated is a TRANSACTION_PAYLOAD_EVENT (binlog_transaction_compression) that is being read: the events of one transaction,
+// compressed, without checksums of their own. They are inflated one by one, because the whole may be large (I11).
+type inflated struct {
+	src io.Closer // the file that a giant was put into; may be nil
+	in  io.Reader
+	buf []byte
+}
+
+// maxWindow bounds the memory of one decoder; the server's levels stay below (windowLog 27).
+const maxWindow = 128 << 20
+
+// payload begins to read a TRANSACTION_PAYLOAD_EVENT.
+func (st *stream) payload(_ header, body []byte) error {
+	compressed, data, ok := parsePayload(body)
+	if !ok {
+		return st.damaged("a transaction payload event cannot be read")
+	}
+	inf := &inflated{}
+	data = bytes.Clone(data) // the reader's buffer is not ours beyond this event
+	if !compressed {
+		inf.in = bytes.NewReader(data)
+	} else if err := st.inflater(inf, bytes.NewReader(data)); err != nil {
+		return err
+	}
+	st.inflate = inf
+	return nil
+}
+
+func (st *stream) inflater(inf *inflated, from io.Reader) error {
+	if st.zstd == nil {
+		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return st.damaged("no decoder for a transaction payload event: " + err.Error())
+		}
+		st.zstd = dec
+	}
+	if err := st.zstd.Reset(from); err != nil {
+		return st.damaged("a transaction payload event cannot be read")
+	}
+	inf.in = st.zstd
+	return nil
+}
+
+// parsePayload reads type-length-value fields up to the end mark: 1 size, 2 compression (0 zstd, 255 none), 3 size before
+// compression; then the payload.
+func parsePayload(b []byte) (compressed bool, data []byte, ok bool) {
+	compressed = true
+	for {
+		kind, rest, ok := lenenc(b)
+		if !ok {
+			return false, nil, false
+		}
+		if kind == 0 {
+			return compressed, rest, true
+		}
+		n, rest, ok := lenenc(rest)
+		if !ok || n > uint64(len(rest)) {
+			return false, nil, false
+		}
+		v := rest[:n]
+		b = rest[n:]
+		if kind == 2 {
+			c, _, ok := lenenc(v)
+			if !ok || c != 0 && c != 255 {
+				return false, nil, false
+			}
+			compressed = c == 0
+		}
+	}
+}
+
+// stepInflated takes in one event of the payload.
+func (st *stream) stepInflated() error {
+	inf := st.inflate
+	if cap(inf.buf) < headerLen {
+		inf.buf = make([]byte, headerLen, 16<<10)
+	}
+	head := inf.buf[:headerLen]
+	if _, err := io.ReadFull(inf.in, head); err != nil {
+		st.inflate = nil
+		if inf.src != nil {
+			_ = inf.src.Close()
+		}
+		if err == io.EOF {
+			return nil
+		}
+		return st.damaged("a transaction payload event cannot be inflated")
+	}
+	size := int(binary.LittleEndian.Uint32(head[9:]))
+	if size < headerLen {
+		return st.damaged("an event inside a transaction payload event is too short")
+	}
+	keep := min(size, st.rd.limit)
+	if cap(inf.buf) < keep {
+		inf.buf = append(make([]byte, 0, keep), head...)
+	}
+	ev := inf.buf[:keep]
+	if _, err := io.ReadFull(inf.in, ev[headerLen:]); err != nil {
+		return st.damaged("a transaction payload event cannot be inflated")
+	}
+	if size > keep {
+		if _, err := io.CopyN(io.Discard, inf.in, int64(size-keep)); err != nil {
+			return st.damaged("a transaction payload event cannot be inflated")
+		}
+	}
+	h, _ := parseHeader(ev)
+	return st.dispatch(h, ev[headerLen:], size == keep, size)
+}

@@ -1,0 +1,131 @@
+package binlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+
+	"github.com/outtail/outtail/event"
+)
+
+var errRows = errors.New("the rows event cannot be read")
+
+// rowsHead is the fixed part of a rows event.
+type rowsHead struct {
+	table uint64
+	last  bool // the statement ends with this event
+	body  []byte
+}
+
+// parseRowsHead reads table id, flags and, in version 2, the extra data (whose length counts itself).
+func parseRowsHead(kind byte, b []byte) (h rowsHead, ok bool) {
+	if len(b) < 8 {
+		return h, false
+	}
+	h.table = uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint16(b[4:]))<<32
+	h.last = b[6]&1 != 0
+	b = b[8:]
+	switch kind {
+	case evWriteRows, evUpdateRows, evDeleteRows, evPartialUpdateRows:
+		if len(b) < 2 {
+			return h, false
+		}
+		n := int(binary.LittleEndian.Uint16(b))
+		if n < 2 || len(b) < n {
+			return h, false
+		}
+		b = b[n:]
+	}
+	h.body = b
+	return h, true
+}
+
+// rowImage is the part between a rows event's head and its rows: which columns each row has.
+type rowImage struct {
+	columns int
+	present []byte
+	count   int // of present columns
+}
+
+func parseRowImage(b []byte) (img rowImage, rows []byte, ok bool) {
+	n, b, ok := lenenc(b)
+	if !ok || n > maxColumns {
+		return img, nil, false
+	}
+	size := (int(n) + 7) / 8
+	if len(b) < size {
+		return img, nil, false
+	}
+	img.columns, img.present = int(n), b[:size]
+	for i, c := range img.present {
+		if i == size-1 && n%8 != 0 {
+			c &= 1<<(n%8) - 1
+		}
+		img.count += bits.OnesCount8(c)
+	}
+	return img, b[size:], true
+}
+
+// lacks names a mapped column that the image has not; "" where it has all (binlog_row_image).
+func (l *layout) lacks(img rowImage) string {
+	if img.count == img.columns {
+		return ""
+	}
+	for i := range l.fields {
+		if len(l.fields[i].wanted) > 0 && (i >= img.columns || img.present[i/8]>>(i%8)&1 == 0) {
+			return l.fields[i].name
+		}
+	}
+	return ""
+}
+
+// decode reads one row into ev, whose bytes go into s, and gives what follows it. bad is set where the row's values cannot be
+// rendered for their own sake (the first such column and why); an error means that the end of the row is not known.
+func (l *layout) decode(s *segment, ev *event.Event, img rowImage, b []byte) (rest []byte, badColumn string, bad, err error) {
+	nulls := (img.count + 7) / 8
+	if len(b) < nulls || img.columns != len(l.fields) {
+		return nil, "", nil, errRows
+	}
+	null := b[:nulls]
+	b = b[nulls:]
+	ev.Row = l.row
+	whole := img.count == img.columns
+	bit := 0
+	for i := range l.fields {
+		f := &l.fields[i]
+		if !whole && img.present[i/8]>>(i%8)&1 == 0 {
+			continue
+		}
+		isNull := null[bit>>3]>>(bit&7)&1 == 1
+		bit++
+		if isNull {
+			for _, w := range f.wanted {
+				ev.Row[w.role] = event.Value{Set: true, Null: true}
+			}
+			continue
+		}
+		v, after, ok := f.valueEnd(b)
+		if !ok {
+			return nil, "", nil, errRows
+		}
+		b = after
+		for _, w := range f.wanted {
+			if w.same {
+				ev.Row[w.role] = ev.Row[w.alias]
+				continue
+			}
+			at := len(s.buf)
+			out, verr := f.appendValue(s.buf, v, w.role, w.form)
+			if verr != nil {
+				if bad == nil {
+					badColumn, bad = f.name, verr
+				}
+				ev.Row[w.role] = event.Value{}
+				continue
+			}
+			s.buf = out
+			ev.Row[w.role] = event.Value{Bytes: out[at:len(out):len(out)], Set: true}
+		}
+	}
+	return b, badColumn, bad, nil
+}

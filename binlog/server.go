@@ -1,0 +1,166 @@
+package binlog
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/outtail/outtail/event"
+)
+
+// server is what was asked of the server at connect.
+type server struct {
+	version   string
+	maria     bool
+	uuid      string
+	id        uint32
+	gtids     bool // GTIDs are on (MySQL: gtid_mode = ON; MariaDB: always)
+	logBin    bool
+	format    string
+	image     string
+	metadata  string
+	foldNames bool // lower_case_table_names
+	executed  *gtidSet
+	purged    *gtidSet
+	binlogPos mariaPos
+	charsets  map[int]string // of collation ids
+	files     []binlogFile
+}
+
+type binlogFile struct {
+	name string
+	size uint64
+}
+
+// session prepares a connection for questions.
+const session = "SET time_zone = '+00:00', group_concat_max_len = 1048576, sql_mode = ''"
+
+// ask reads what the checks and decisions need.
+func (s *Source) ask(ctx context.Context, c *conn) (*server, error) {
+	if _, err := c.query(ctx, session); err != nil {
+		return nil, s.queryFault("prepare the session", err)
+	}
+	r, err := c.query(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version','server_uuid','server_id','gtid_mode','log_bin','binlog_format',"+
+		"'binlog_row_image','binlog_row_metadata','lower_case_table_names','show_gipk_in_create_table_and_information_schema')")
+	if err != nil {
+		return nil, s.queryFault("read the server's variables", err)
+	}
+	vars := map[string]string{}
+	for i := range r.RowNumber() {
+		k, _ := r.GetString(i, 0)
+		v, _ := r.GetString(i, 1)
+		vars[strings.ToLower(k)] = v
+	}
+	sv := &server{
+		version: vars["version"], uuid: vars["server_uuid"], gtids: vars["gtid_mode"] == "ON",
+		logBin: vars["log_bin"] == "ON", format: vars["binlog_format"], image: vars["binlog_row_image"], metadata: vars["binlog_row_metadata"],
+		foldNames: vars["lower_case_table_names"] != "0" && vars["lower_case_table_names"] != "",
+	}
+	sv.maria = strings.Contains(strings.ToLower(sv.version), "mariadb")
+	fmt.Sscan(vars["server_id"], &sv.id)
+	if _, known := vars["show_gipk_in_create_table_and_information_schema"]; known {
+		_, _ = c.query(ctx, "SET show_gipk_in_create_table_and_information_schema = ON")
+	}
+	if sv.maria {
+		sv.gtids = true
+		pos, err := s.value(ctx, c, "SELECT @@global.gtid_binlog_pos")
+		if err == nil {
+			sv.binlogPos, err = parseMariaPos(pos)
+		}
+		if err != nil {
+			return nil, s.queryFault("read gtid_binlog_pos", err)
+		}
+	} else {
+		// SHOW VARIABLES cuts long values off, SELECT does not. Purged first: what is purged in between makes the older answer
+		// about it only milder, and the dump itself refuses then.
+		purged, err := s.value(ctx, c, "SELECT @@global.gtid_purged")
+		if err == nil {
+			sv.purged, err = parseGTIDSet(purged)
+		}
+		if err != nil {
+			return nil, s.queryFault("read gtid_purged", err)
+		}
+		executed, err := s.value(ctx, c, "SELECT @@global.gtid_executed")
+		if err == nil {
+			sv.executed, err = parseGTIDSet(executed)
+		}
+		if err != nil {
+			return nil, s.queryFault("read gtid_executed", err)
+		}
+	}
+	q := "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"
+	if sv.maria {
+		// Since 10.10 a collation may have an id only together with a character set.
+		if r, err = c.query(ctx, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL"); err != nil {
+			r, err = c.query(ctx, q)
+		}
+	} else {
+		r, err = c.query(ctx, q)
+	}
+	if err != nil {
+		return nil, s.queryFault("read the server's collations", err)
+	}
+	sv.charsets = make(map[int]string, r.RowNumber())
+	for i := range r.RowNumber() {
+		id, _ := r.GetInt(i, 0)
+		name, _ := r.GetString(i, 1)
+		sv.charsets[int(id)] = name
+	}
+	return sv, nil
+}
+
+// endOfLog is the server's current position: file, offset, and the GTID set at exactly that place.
+type endOfLog struct {
+	file string
+	pos  uint64
+	gtid string
+}
+
+// logEnd asks where the log ends. The three answers of one row belong together.
+func (s *Source) logEnd(ctx context.Context, c *conn, maria bool) (endOfLog, error) {
+	r, err := c.query(ctx, "SHOW BINARY LOG STATUS")
+	if err != nil {
+		if r, err = c.query(ctx, "SHOW MASTER STATUS"); err != nil {
+			return endOfLog{}, s.queryFault("read the log's end", err)
+		}
+	}
+	if r.RowNumber() == 0 {
+		return endOfLog{}, s.fault(codeLogBin, event.Environment, "read the log's end", "the server writes no binary log", "")
+	}
+	var e endOfLog
+	e.file, _ = r.GetString(0, 0)
+	e.pos, _ = r.GetUint(0, 1)
+	if maria {
+		g, err := c.query(ctx, fmt.Sprintf("SELECT BINLOG_GTID_POS(%s, %d)", quote(e.file), e.pos))
+		if err != nil {
+			return e, s.queryFault("read the GTID at the log's end", err)
+		}
+		e.gtid, _ = g.GetString(0, 0)
+	} else if r.ColumnNumber() > 4 {
+		e.gtid, _ = r.GetString(0, 4)
+	}
+	return e, nil
+}
+
+// binlogs lists the server's files, oldest first.
+func (s *Source) binlogs(ctx context.Context, c *conn) ([]binlogFile, error) {
+	r, err := c.query(ctx, "SHOW BINARY LOGS")
+	if err != nil {
+		return nil, s.queryFault("list the binary logs", err)
+	}
+	out := make([]binlogFile, r.RowNumber())
+	for i := range out {
+		out[i].name, _ = r.GetString(i, 0)
+		out[i].size, _ = r.GetUint(i, 1)
+	}
+	return out, nil
+}
+
+// value asks for one text.
+func (s *Source) value(ctx context.Context, c *conn, q string) (string, error) {
+	r, err := c.query(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	return r.GetString(0, 0)
+}

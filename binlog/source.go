@@ -1,0 +1,456 @@
+package binlog
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outtail/outtail/event"
+)
+
+// Source reads the binlog of a MySQL or MariaDB server. It implements pipeline.Source: one goroutine calls Open, Read and
+// Close; Position, Confirm and Lag may be called from another.
+type Source struct {
+	o         Options
+	tables    []table
+	selection string
+	rowLimit  int
+	seed      string
+	self      replica
+	log       *slog.Logger
+	pool      *sync.Pool
+
+	// The session. server, known and st belong to the goroutine that calls Open, Read and Close.
+	ctx      context.Context
+	cancel   context.CancelFunc
+	meta     *conn
+	metaMu   sync.Mutex // the lag poller and the session share meta
+	stream   *conn
+	server   *server
+	folded   bool
+	known    map[*table]*known
+	unproved int
+	st       *stream
+	polled   sync.WaitGroup
+
+	ledger   atomic.Pointer[ledger]
+	identity atomic.Pointer[server]
+	end      atomic.Pointer[place]
+	at       atomic.Pointer[place]
+
+	updates struct {
+		count uint64
+		said  time.Time
+	}
+	statements time.Time // when statement logging was last said
+}
+
+// New checks the options. It connects to nothing.
+func New(o Options) (*Source, error) {
+	s := &Source{o: o, log: o.Logger, rowLimit: o.RowLimit, seed: o.Seed, pool: newSegmentPool()}
+	bad := func(text, hint string) error {
+		return &event.Fault{Code: codeOptions, Class: event.Usage, Op: "configure the source", Place: o.Pipeline, Text: text, Hint: hint}
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.log = s.log.With("pipeline", o.Pipeline)
+	if o.Kind != event.MySQL && o.Kind != event.MariaDB {
+		return nil, bad(fmt.Sprintf("kind %q is not mysql or mariadb", o.Kind), "")
+	}
+	if s.o.Host == "" {
+		s.o.Host = "127.0.0.1"
+	}
+	if s.o.Port == 0 {
+		s.o.Port = 3306
+	}
+	switch o.OnUpdate {
+	case "":
+		s.o.OnUpdate = "warn"
+	case "ignore", "warn", "halt":
+	default:
+		return nil, bad(fmt.Sprintf("on_update %q is not ignore, warn or halt", o.OnUpdate), "")
+	}
+	var err error
+	if s.tables, err = parseTables(o.Tables, o.Database); err != nil {
+		return nil, bad("tables: "+err.Error(), "write tables as [schema.table]")
+	}
+	if err := checkStart(o.Kind, o.Start); err != nil {
+		return nil, bad("start: "+err.Error(), "start: now | earliest | { gtid: \"…\" } | { file: binlog.000012, pos: 4 }")
+	}
+	if s.rowLimit <= 0 {
+		s.rowLimit = defaultRowLimit
+	}
+	if s.o.SpillLimit <= 0 {
+		s.o.SpillLimit = defaultSpillLimit
+	}
+	if s.seed == "" {
+		host, _ := os.Hostname()
+		s.seed = host + "/" + o.Pipeline
+	}
+	s.self = replica{id: o.ServerID, uuid: deriveUUID(s.seed)}
+	if s.self.id == 0 {
+		s.self.id = deriveServerID(s.seed)
+	}
+	s.selection = selection(&s.o, s.tables)
+	return s, nil
+}
+
+// place names the server in messages.
+func (s *Source) place() string { return net.JoinHostPort(s.o.Host, strconv.Itoa(s.o.Port)) }
+
+// find gives the configured table of a name; nil is a foreign one. No allocation: every table map of the log comes here.
+func (s *Source) find(schema, name []byte) *table {
+	for i := range s.tables {
+		t := &s.tables[i]
+		if string(name) == t.table && string(schema) == t.schema {
+			return t
+		}
+		if s.folded && len(name) == len(t.table) && equalFold(string(name), t.table) && equalFold(string(schema), t.schema) {
+			return t
+		}
+	}
+	return nil
+}
+
+func (s *Source) charset(id int) string { return s.server.charsets[id] }
+
+// charsetID gives any collation of a character set: only the set matters.
+func (s *Source) charsetID(name string) int {
+	best := charsetUnproved
+	for id, n := range s.server.charsets {
+		if n == name && (best < 0 || id < best) {
+			best = id
+		}
+	}
+	return best
+}
+
+// Open connects, checks, decides where to begin and starts the dump.
+func (s *Source) Open(ctx context.Context, from event.Checkpoint) (event.Checkpoint, error) {
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.dropOldSpill()
+	out, err := s.open(ctx, from)
+	if err != nil {
+		_ = s.Close()
+		return event.Checkpoint{}, err
+	}
+	return out, nil
+}
+
+func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpoint, error) {
+	var none event.Checkpoint
+	if !from.IsZero() && from.Position.Kind != s.o.Kind {
+		return none, s.fault(codeFlavour, event.Safety, "resume", "the stored position is one of "+from.Position.Kind+", not of "+s.o.Kind, s.ways(codeFlavour, "now", "earliest"))
+	}
+	meta, err := s.connect(ctx)
+	if err != nil {
+		return none, err
+	}
+	s.meta = meta
+	if s.server, err = s.ask(ctx, meta); err != nil {
+		return none, err
+	}
+	s.folded = s.server.foldNames
+	s.identity.Store(s.server)
+	if err := s.check(ctx, meta); err != nil {
+		return none, err
+	}
+	if s.server.files, err = s.binlogs(ctx, meta); err != nil {
+		return none, err
+	}
+
+	out := from
+	out.Selection = s.selection
+	var begin origin
+	first := from.IsZero()
+	if first {
+		if out, begin, err = s.begin(ctx, meta); err != nil {
+			return none, err
+		}
+	} else {
+		f := &facts{kind: s.o.Kind, stored: from.Position, dep: parseDepends(from.Depends), server: s.server, accepted: from.Accepted}
+		if _, there := f.file(); there && f.sameServer() && f.dep.File == f.stored.File && f.dep.Stamp != 0 {
+			if f.stamp, err = s.stampOf(ctx, f.stored.File); err != nil {
+				return none, err
+			}
+		}
+		var keep bool
+		var stop *finding
+		begin, keep, stop = resume(f)
+		if stop != nil {
+			return none, s.fault(stop.code, event.Safety, "resume after "+from.Position.String(), stop.text, s.ways(stop.code, stop.to...))
+		}
+		for _, code := range from.Accepted {
+			s.log.Warn("a safety finding was accepted and is used up", "code", code)
+		}
+		out.Accepted = nil
+		if !keep || !s.countsFor(from) {
+			out.Prefix = nil
+		}
+		if !f.sameServer() {
+			s.log.Warn("the server is another one; its log continues ours by GTID", "server", f.identity(), "before", f.storedIdentity())
+		}
+	}
+
+	// Definitions: what was stored holds at the stored position; what the catalogue says now may hold at some later place.
+	s.known = map[*table]*known{}
+	s.unproved = 0
+	dep := parseDepends(out.Depends)
+	for i := range s.tables {
+		t := &s.tables[i]
+		k := &known{}
+		if d, ok := dep.Tables[t.schema+"."+t.table]; ok && !first {
+			k.proved = d
+		} else {
+			if k.seen, err = s.sight(ctx, meta, t); err != nil {
+				return none, err
+			}
+			s.unproved++
+		}
+		s.known[t] = k
+	}
+
+	if err := s.startDump(ctx, begin, &out); err != nil {
+		return none, err
+	}
+	s.polled.Add(1)
+	// Owned by the session; ends with s.cancel in Close, which waits for it.
+	go func(ctx context.Context) {
+		defer s.polled.Done()
+		s.pollEnd(ctx)
+	}(s.ctx)
+	return out, nil
+}
+
+// countsFor reports whether a stored prefix was counted over the rows that we select.
+func (s *Source) countsFor(c event.Checkpoint) bool {
+	if c.Prefix == nil || c.Prefix.Rows == 0 {
+		return false
+	}
+	if c.Prefix.Selection != "" {
+		return c.Prefix.Selection == s.selection
+	}
+	return c.Selection == s.selection
+}
+
+// startDump opens the second connection and reads until the first format description, so that a position that the server cannot
+// serve shows here.
+func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoint) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	s.stream = c
+	if err := s.dump(ctx, c, from, s.self, 0); err != nil {
+		return err
+	}
+	l := &ledger{}
+	l.at = folded{set: from.set, maria: from.maria, file: &fileRef{name: cp.Position.File}, pos: cp.Position.Pos}
+	if from.set != nil {
+		l.at.set = from.set.clone()
+	}
+	st := &stream{
+		s: s, asm: newAssembler(s.pool), ledger: l, log: s.log, sids: map[sid]*sid{}, byFile: from.set == nil && from.maria == nil,
+		rd: newWireReader(c.Conn.Conn.Conn, silenceLimit, 2*s.rowLimit+64<<10),
+	}
+	if cp.Prefix != nil {
+		p := *cp.Prefix
+		st.prefix = &p
+	}
+	stop := st.wake(ctx)
+	defer stop()
+	for !st.opened {
+		if err := st.step(ctx); err != nil {
+			if ctx.Err() != nil {
+				return s.fault(codeLost, event.Retry, "read the binlog", "the server did not begin to send", "")
+			}
+			return err
+		}
+	}
+	// A stored position keeps its file until the stream has a boundary of its own; one without (a GTID set given by a person)
+	// takes the file that the server begins with.
+	if cp.Position.File == "" && st.file != nil {
+		cp.Position.File, cp.Position.Pos = st.file.name, st.pos
+	}
+	l.at.file, l.at.pos = &fileRef{name: cp.Position.File}, cp.Position.Pos
+	if st.file != nil && st.file.name == cp.Position.File {
+		l.at.file = st.file
+		d := parseDepends(s.dependsNow(st))
+		d.Tables = parseDepends(cp.Depends).Tables
+		cp.Depends = encodeDepends(d)
+	} else {
+		st.depends = s.dependsNow(st)
+	}
+	cp.Position = s.position(l.fold(0))
+	s.st = st
+	s.ledger.Store(l)
+	return nil
+}
+
+// Read gives the next batch.
+func (s *Source) Read(ctx context.Context) (*event.Batch, error) {
+	st := s.st
+	if st == nil {
+		return nil, s.fault(codeLost, event.Retry, "read the binlog", "the session is closed", "")
+	}
+	stop := st.wake(ctx)
+	defer stop()
+	b, err := st.read(ctx)
+	if st.file != nil {
+		s.at.Store(&place{st.file.name, st.pos})
+	}
+	return b, err
+}
+
+// Position is the position of an ordinal that a bound gave.
+func (s *Source) Position(at uint64) (event.Position, []byte) {
+	l := s.ledger.Load()
+	if l == nil {
+		return event.Position{}, nil
+	}
+	f := l.fold(at)
+	return s.positionOf(s.identity.Load(), f), f.depends
+}
+
+// Confirm needs nothing: the server keeps its log by its own rules.
+func (s *Source) Confirm(event.Position) {}
+
+// Lag is how many bytes of the log lie between what was read and where it ended some seconds ago; -1 while unknown.
+func (s *Source) Lag() event.Lag {
+	return event.Lag{Bytes: s.lagBytes(), RetainedBytes: -1, RetentionLeft: -1}
+}
+
+func (s *Source) lagBytes() int64 {
+	at, end := s.at.Load(), s.end.Load()
+	if at == nil || end == nil {
+		return -1
+	}
+	if compareFiles(at.file, end.file) == 0 {
+		return max(int64(end.pos)-int64(at.pos), 0)
+	}
+	if compareFiles(at.file, end.file) > 0 {
+		return 0
+	}
+	return -1
+}
+
+// pollEvery is how often the end of the log is asked for.
+const pollEvery = 10 * time.Second
+
+// pollEnd asks where the log ends, for Lag.
+func (s *Source) pollEnd(ctx context.Context) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		s.metaMu.Lock()
+		e, err := s.logEnd(ctx, s.meta, false)
+		s.metaMu.Unlock()
+		if err != nil {
+			s.end.Store(nil)
+		} else {
+			s.end.Store(&place{e.file, e.pos})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// lookAgain reads a definition anew, after a DDL.
+func (s *Source) lookAgain(t *table) (*sighting, error) {
+	c, err := s.connect(s.ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	if _, err := c.query(s.ctx, session); err != nil {
+		return nil, s.queryFault("prepare the session", err)
+	}
+	seen, err := s.sight(s.ctx, c, t)
+	if err != nil {
+		return nil, err
+	}
+	if len(seen.def) == 0 {
+		return nil, s.fault(codeLayout, event.Safety, "find the columns of "+t.name, "the table was dropped or renamed since, and the log does not name its columns",
+			s.ways(codeLayout, "now", "GTID", "FILE:POS"))
+	}
+	return seen, nil
+}
+
+// Close ends the session. The dump thread on the server notices by itself, at its next heartbeat at the latest.
+func (s *Source) Close() error {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	if s.stream != nil {
+		id := s.stream.GetConnectionID()
+		s.stream.close()
+		s.stream = nil
+		if s.meta != nil && id != 0 {
+			// Best effort, so that our successor does not find our thread still holding the server id.
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			if s.metaMu.TryLock() {
+				_, _ = s.meta.query(ctx, fmt.Sprintf("KILL CONNECTION %d", id))
+				s.metaMu.Unlock()
+			}
+			cancel()
+		}
+	}
+	if s.meta != nil {
+		s.meta.close()
+	}
+	s.polled.Wait()
+	s.meta = nil
+	if s.st != nil {
+		if s.st.spill != nil {
+			_ = s.st.spill.discard()
+		}
+		if s.st.zstd != nil {
+			s.st.zstd.Close()
+		}
+		s.st = nil
+	}
+	return nil
+}
+
+// sawUpdate applies on_update.
+func (s *Source) sawUpdate(t *table, at string) error {
+	switch s.o.OnUpdate {
+	case "ignore":
+		return nil
+	case "halt":
+		return &event.Fault{Code: codeUpdate, Class: event.Safety, Op: "read the binlog", Place: at, Text: "a row of " + t.name + " was updated (UPDATE, REPLACE or ON DUPLICATE KEY UPDATE)",
+			Hint: "on_update: warn goes on without it. " + s.ways(codeUpdate, "GTID", "FILE:POS")}
+	}
+	s.updates.count++
+	if time.Since(s.updates.said) > time.Minute {
+		s.updates.said = time.Now()
+		s.log.Warn("rows of an outbox table are updated; only inserts are events (on_update: ignore silences this)", "table", t.name, "at", at, "updates", s.updates.count)
+	}
+	return nil
+}
+
+// sawStatement warns of statement logging beside us: what a trigger inserts by a statement cannot be seen.
+func (s *Source) sawStatement(at string) {
+	if time.Since(s.statements) > time.Minute {
+		s.statements = time.Now()
+		s.log.Warn("a session logs statements instead of rows; outbox rows that a trigger or routine inserts there cannot be seen (SET GLOBAL binlog_format = 'ROW', and in no session otherwise)", "at", at)
+	}
+}
+
+// dropOldSpill removes what a killed process left.
+func (s *Source) dropOldSpill() {
+	if s.o.SpillDir != "" {
+		_ = os.Remove(filepath.Join(s.o.SpillDir, s.o.Pipeline+".rows"))
+	}
+}
