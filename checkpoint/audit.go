@@ -41,7 +41,7 @@ func (s *Store) Audits() ([]Audit, error) {
 		out = nil
 		return tx.Bucket([]byte(bucketAudit)).ForEach(func(k, v []byte) error {
 			var a Audit
-			err := decodeRecord(k, v, &a)
+			err := decodeRecord(placeAudit(k), v, &a)
 			out = append(out, a)
 			return err
 		})
@@ -56,7 +56,7 @@ func putAudit(tx *bbolt.Tx, a Audit) error {
 		return err
 	}
 	key := binary.BigEndian.AppendUint64(nil, seq)
-	v, err := encodeRecord(key, a)
+	v, err := encodeRecord(placeAudit(key), a)
 	if err != nil {
 		return err
 	}

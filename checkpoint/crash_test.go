@@ -91,7 +91,7 @@ func TestKillNeverCostsASavedPosition(t *testing.T) {
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	var saved, about uint64
-	for round := range 12 {
+	for round := range 8 {
 		cmd := child(t, "save", dir)
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
@@ -157,7 +157,7 @@ func starve(dir string) {
 	ok("limit", unix.Getrlimit(unix.RLIMIT_FSIZE, &was))
 	ok("limit", unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(info.Size()), Max: was.Max}))
 	big := pg(2, 2)
-	big.Depends = fmt.Appendf(nil, `{"pad":%q}`, strings.Repeat("x", 4<<20))
+	big.Depends = fmt.Appendf(nil, `{"pad":%q}`, strings.Repeat("x", 1<<20))
 	for range 2 {
 		err = s.Save(unlimited{}, map[string]event.Checkpoint{"orders": big})
 		f := event.AsFault(err)

@@ -20,6 +20,6 @@
 //	pipelines / <name> / depends   hash -> record, what history records refer to (it is large and rarely changes)
 //	audit                     8-byte big-endian sequence -> record
 //
-// A record is a CRC-32C (Castagnoli, big endian) of key and text, then JSON text: bbolt checks its two meta pages only,
-// and a flipped bit in a position would otherwise be a position.
+// A record is a CRC-32C (Castagnoli, big endian) of its place and text, then JSON text: bbolt checks its two meta pages
+// only, and a flipped bit in a position would otherwise be a position.
 package checkpoint

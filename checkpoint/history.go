@@ -37,11 +37,11 @@ func (s *Store) History(pipeline string) ([]Past, error) {
 		depends := b.Bucket([]byte(bucketDepends))
 		return b.Bucket([]byte(bucketHistory)).ForEach(func(k, v []byte) error {
 			var rec pastRecord
-			if err := decodeRecord(k, v, &rec); err != nil {
+			if err := decodeRecord(placeIn(pipeline, bucketHistory, k), v, &rec); err != nil {
 				return err
 			}
 			if ref := []byte(rec.DependsRef); len(ref) > 0 {
-				if err := decodeRecord(ref, depends.Get(ref), &rec.Depends); err != nil {
+				if err := decodeRecord(placeIn(pipeline, bucketDepends, ref), depends.Get(ref), &rec.Depends); err != nil {
 					return err
 				}
 			}
@@ -78,7 +78,7 @@ func record(tx *bbolt.Tx, pipeline string, cp event.Checkpoint, now time.Time) e
 		rec.DependsRef, rec.Depends = hex.EncodeToString(sum[:8]), nil
 		ref := []byte(rec.DependsRef)
 		if depends.Get(ref) == nil {
-			v, err := encodeRecord(ref, cp.Depends)
+			v, err := encodeRecord(placeIn(pipeline, bucketDepends, ref), cp.Depends)
 			if err != nil {
 				return err
 			}
@@ -88,18 +88,18 @@ func record(tx *bbolt.Tx, pipeline string, cp event.Checkpoint, now time.Time) e
 		}
 	}
 	key := timeKey(now.UnixNano())
-	v, err := encodeRecord(key, rec)
+	v, err := encodeRecord(placeIn(pipeline, bucketHistory, key), rec)
 	if err != nil {
 		return err
 	}
 	if err := history.Put(key, v); err != nil {
 		return err
 	}
-	return thinHistory(history, depends, now)
+	return thinHistory(pipeline, history, depends, now)
 }
 
 // thinHistory removes what thin does not keep, and what no record depends on any more.
-func thinHistory(history, depends *bbolt.Bucket, now time.Time) error {
+func thinHistory(pipeline string, history, depends *bbolt.Bucket, now time.Time) error {
 	var keys [][]byte
 	var times []time.Time
 	var refs []string
@@ -108,7 +108,7 @@ func thinHistory(history, depends *bbolt.Bucket, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		text, err := recordText(k, v)
+		text, err := recordText(placeIn(pipeline, bucketHistory, k), v)
 		if err != nil {
 			return err
 		}

@@ -10,42 +10,59 @@ import (
 // sumBytes is the length of the checksum in front of a record's text.
 const sumBytes = 4
 
-// recordSum covers the key too, so that a record that turns up under another key is noticed.
-func recordSum(key, text []byte) uint32 {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	return crc32.Update(crc32.Checksum(key, table), table, text)
+// place names where a record is: "/" and the name of each bucket, "/" and its key.
+func place(path, key []byte) []byte {
+	return append(append(append(make([]byte, 0, len(path)+1+len(key)), path...), '/'), key...)
 }
 
-func encodeRecord(key []byte, v any) ([]byte, error) {
+// Places of the records.
+func placeCurrent(pipeline string) []byte {
+	return []byte("/" + bucketPipelines + "/" + pipeline + "/" + keyCurrent)
+}
+
+func placeIn(pipeline, bucket string, key []byte) []byte {
+	return place([]byte("/"+bucketPipelines+"/"+pipeline+"/"+bucket), key)
+}
+
+func placeAudit(key []byte) []byte { return place([]byte("/"+bucketAudit), key) }
+
+// recordSum covers the place too, so that a record that turns up under another name is noticed: a damaged name would
+// otherwise make a pipeline look as if it never ran (I5).
+func recordSum(place, text []byte) uint32 {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return crc32.Update(crc32.Checksum(place, table), table, text)
+}
+
+func encodeRecord(place []byte, v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode record: %w", err)
 	}
 	out := make([]byte, sumBytes, sumBytes+len(text))
-	binary.BigEndian.PutUint32(out, recordSum(key, text))
+	binary.BigEndian.PutUint32(out, recordSum(place, text))
 	return append(out, text...), nil
 }
 
 // recordText gives the JSON text of a record whose checksum is right.
-func recordText(key, value []byte) ([]byte, error) {
+func recordText(place, value []byte) ([]byte, error) {
 	if len(value) < sumBytes {
-		return nil, fmt.Errorf("%w: record %q has %d bytes", errDamaged, key, len(value))
+		return nil, fmt.Errorf("%w: record %q has %d bytes", errDamaged, place, len(value))
 	}
 	text := value[sumBytes:]
-	if binary.BigEndian.Uint32(value) != recordSum(key, text) {
-		return nil, fmt.Errorf("%w: record %q has a wrong checksum", errDamaged, key)
+	if binary.BigEndian.Uint32(value) != recordSum(place, text) {
+		return nil, fmt.Errorf("%w: record %q has a wrong checksum", errDamaged, place)
 	}
 	return text, nil
 }
 
-func decodeRecord(key, value []byte, into any) error {
-	text, err := recordText(key, value)
+func decodeRecord(place, value []byte, into any) error {
+	text, err := recordText(place, value)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		// The checksum was right, so this is what was written: a format that we do not understand.
-		return fmt.Errorf("%w: record %q: %w", errDamaged, key, err)
+		return fmt.Errorf("%w: record %q: %w", errDamaged, place, err)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func loadCurrent(tx *bbolt.Tx, pipeline string) (event.Checkpoint, error) {
 	if v == nil {
 		return cp, nil
 	}
-	return cp, decodeRecord([]byte(keyCurrent), v, &cp)
+	return cp, decodeRecord(placeCurrent(pipeline), v, &cp)
 }
 
 func putCurrent(tx *bbolt.Tx, pipeline string, cp event.Checkpoint) error {
@@ -126,7 +126,7 @@ func putCurrent(tx *bbolt.Tx, pipeline string, cp event.Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	v, err := encodeRecord([]byte(keyCurrent), cp)
+	v, err := encodeRecord(placeCurrent(pipeline), cp)
 	if err != nil {
 		return err
 	}

@@ -173,7 +173,20 @@ func (s *Store) Close() error {
 func (s *Store) Path() string { return s.path }
 
 func (s *Store) openFile() error {
-	if err := checkLength(s.path); err != nil {
+	before, err := os.Open(s.path)
+	if err != nil {
+		return faultUnusable("open state", s.path, err)
+	}
+	defer before.Close()
+	if s.readOnly {
+		switch free, err := lockShared(before); {
+		case err != nil:
+			return faultUnusable("open state", s.path, err)
+		case !free:
+			return faultLocked(filepath.Dir(s.path), "")
+		}
+	}
+	if err := checkFile(before); err != nil {
 		if errors.Is(err, errDamaged) {
 			return faultDamaged(s.path, err)
 		}
@@ -194,7 +207,7 @@ func (s *Store) openFile() error {
 	if s.readOnly {
 		opts.Timeout = time.Nanosecond // tried once
 	}
-	err := guard(func() (err error) {
+	err = guard(func() (err error) {
 		s.db, err = bbolt.Open(s.path, 0o600, opts)
 		return err
 	})
@@ -210,9 +223,6 @@ func (s *Store) openFile() error {
 		return faultDamaged(s.path, err)
 	default:
 		return faultUnusable("open state", s.path, err)
-	}
-	if err := checkContent(s.db); err != nil {
-		return faultDamaged(s.path, err)
 	}
 	return nil
 }
