@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outtail/outtail/binlog"
+	"github.com/outtail/outtail/checkpoint"
+	"github.com/outtail/outtail/config"
+	"github.com/outtail/outtail/event"
+)
+
+func newCheckpoint(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Show and set the stored positions",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCheckpointShow(c), newCheckpointSet(c), newCheckpointAccept(c))
+	return cmd
+}
+
+func newCheckpointShow(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "show -c FILE",
+		Short:   "Show the position of each pipeline",
+		Long:    "Asks the running process; where none runs, reads the state file.",
+		Example: "  outtail checkpoint show -c outtail.yaml\n  outtail checkpoint show -c outtail.yaml --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(c.configFile, os.LookupEnv)
+			if err != nil {
+				return err
+			}
+			state, err := readState(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(c.stdout)
+				enc.SetIndent("", "  ")
+				return enc.Encode(state)
+			}
+			return c.showState(cfg, state)
+		},
+	}
+	c.configFlag(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *cli) showState(cfg *config.Config, state checkpoint.State) error {
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "PIPELINE\tSAVED\tPOSITION\tEVENTS\tSINK")
+	seen := map[string]bool{}
+	for _, e := range state.Pipelines {
+		seen[e.Pipeline] = true
+		at := event.Position(e.Source).String()
+		if e.Prefix != nil {
+			at += fmt.Sprintf(" and %d rows of %s", e.Prefix.Rows, e.Prefix.Tx)
+		}
+		sink := strings.TrimSpace(e.Sink.Kind + " " + e.Sink.ClusterID)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", e.Pipeline, e.SavedAt.UTC().Format(time.RFC3339), at, e.Events, sink)
+	}
+	for _, p := range cfg.Pipelines {
+		if !seen[p.Name] {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t\n", p.Name, "never", "none", 0)
+		}
+	}
+	return w.Flush()
+}
+
+// change is what set and accept have in common.
+type change struct {
+	pipeline, reason string
+}
+
+func (ch *change) flags(c *cli, cmd *cobra.Command) {
+	c.configFlag(cmd)
+	cmd.Flags().StringVar(&ch.pipeline, "pipeline", "", "`NAME` of the pipeline (required)")
+	cmd.Flags().StringVar(&ch.reason, "reason", "", "why; kept in the audit (required)")
+	_ = cmd.MarkFlagRequired("pipeline")
+	_ = cmd.MarkFlagRequired("reason")
+}
+
+// open finds the pipeline and takes the state file, which a running process holds: both acts are refused while it runs.
+func (ch *change) open(c *cli) (*config.Config, config.Pipeline, *checkpoint.Store, error) {
+	cfg, err := config.Load(c.configFile, os.LookupEnv)
+	if err != nil {
+		return nil, config.Pipeline{}, nil, err
+	}
+	p, err := pipelineNamed(cfg, ch.pipeline)
+	if err != nil {
+		return nil, p, nil, err
+	}
+	store, err := checkpoint.Open(checkpoint.Options{Dir: cfg.DataDir, Version: version})
+	return cfg, p, store, err
+}
+
+func (ch *change) by() checkpoint.By {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if s := os.Getenv("SUDO_USER"); s != "" {
+		name = s
+	}
+	return checkpoint.By{Operator: name, Reason: ch.reason}
+}
+
+func newCheckpointSet(c *cli) *cobra.Command {
+	var ch change
+	var to string
+	cmd := &cobra.Command{
+		Use:   "set -c FILE --pipeline P --to POSITION --reason R",
+		Short: "Begin somewhere else at the next start",
+		Long: `Stores another position. Whatever lies between the old and the new one is sent again, or not sent at all: the decision is
+yours, and the audit keeps who made it and why. The server is asked whether it can serve the position. Refused while outtail runs.
+
+--to  Postgres: an LSN (0/16B3748), slot (where the slot stands), now
+      MySQL, MariaDB: a GTID set, FILE:POS (binlog.000012:4), earliest, now
+      all: after:PLACE leaves out one halted event, with the place that the error printed`,
+		Example: `  outtail checkpoint set -c outtail.yaml --pipeline orders --to slot --reason "slot recreated after restore"
+  outtail checkpoint set -c outtail.yaml --pipeline orders --to 'after:postgres/outtail_orders/0/16B3748#3' --reason "test event"`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			cfg, p, store, err := ch.open(c)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, store.Close()) }()
+			ctx, cancel := context.WithTimeout(cmd.Context(), cfg.StartTimeout+30*time.Second)
+			defer cancel()
+			var cp event.Checkpoint
+			if place, ok := strings.CutPrefix(to, "after:"); ok {
+				cp, err = after(store, p, place)
+			} else {
+				cp, err = resolve(ctx, cfg, p, to)
+			}
+			if err != nil {
+				return err
+			}
+			if err := store.Set(ctx, p.Name, cp, ch.by()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.stdout, "pipeline %s begins at %s\n", p.Name, cp.Position)
+			return err
+		},
+	}
+	ch.flags(c, cmd)
+	cmd.Flags().StringVar(&to, "to", "", "`POSITION` (required)")
+	_ = cmd.MarkFlagRequired("to")
+	return cmd
+}
+
+// resolve asks the server what a position means, and whether it can serve it.
+func resolve(ctx context.Context, cfg *config.Config, p config.Pipeline, to string) (event.Checkpoint, error) {
+	log := newLogger(os.Stderr, cfg.Log.Level, "text")
+	if p.Source.Kind == event.Postgres {
+		return event.Checkpoint{}, errors.New("not yet")
+	}
+	return binlog.CheckSet(ctx, binlogOptions(cfg, p, log), to)
+}
+
+// after gives the checkpoint that leaves out one event: the stored position, and as many rows of the transaction behind
+// it. The transaction must be that one, since everything before the halted event was acked and saved.
+func after(store *checkpoint.Store, p config.Pipeline, place string) (event.Checkpoint, error) {
+	cp, err := store.Load(p.Name)
+	if err != nil {
+		return cp, err
+	}
+	head, row, ok := cutLast(place, "#")
+	n, err := strconv.ParseUint(row, 10, 63)
+	tx := txOf(head, p.Source.Kind)
+	if !ok || err != nil || tx == "" {
+		return cp, usageError{fmt.Errorf("--to after:%s: the place of an event is KIND/…#ROW, as the error printed it", place)}
+	}
+	if cp.IsZero() {
+		return cp, faultNoPosition(p.Name)
+	}
+	done := uint64(0)
+	if cp.Prefix != nil && cp.Prefix.Tx == tx {
+		done = cp.Prefix.Rows
+	}
+	if (cp.Prefix != nil && cp.Prefix.Tx != tx) || done != n {
+		return cp, faultNotNext(p.Name, place, cp)
+	}
+	cp.Prefix = &event.Prefix{Tx: tx, Rows: n + 1, Selection: cp.Selection}
+	return cp, nil
+}
+
+// txOf is the transaction's id in a place: "postgres/<slot>/<LSN>", "mysql/<GTID>", "mysql/<file>:<pos>".
+func txOf(head, kind string) string {
+	rest, ok := strings.CutPrefix(head, kind+"/")
+	if !ok {
+		return ""
+	}
+	if kind == event.Postgres {
+		_, lsn, ok := strings.Cut(rest, "/")
+		if !ok {
+			return ""
+		}
+		return lsn
+	}
+	return rest
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+func faultNoPosition(name string) *event.Fault {
+	return &event.Fault{Code: "OT0001", Class: event.Usage, Op: "set the position", Place: "pipeline " + name, Text: "it has no position yet",
+		Hint: "run it once, or name a position with --to"}
+}
+
+func faultNotNext(name, place string, cp event.Checkpoint) *event.Fault {
+	at := cp.Position.String()
+	if cp.Prefix != nil {
+		at += fmt.Sprintf(" and %d rows of %s", cp.Prefix.Rows, cp.Prefix.Tx)
+	}
+	return &event.Fault{Code: "OT0002", Class: event.Usage, Op: "set the position", Place: "pipeline " + name,
+		Text: fmt.Sprintf("the event at %s is not the next one: everything up to %s is done, and leaving out an event further on would leave out others", place, at),
+		Hint: "start the pipeline; when it halts at that event everything before it is saved, and this command works"}
+}
+
+func newCheckpointAccept(c *cli) *cobra.Command {
+	var ch change
+	var code string
+	cmd := &cobra.Command{
+		Use:   "accept -c FILE --pipeline P --code OT… --reason R",
+		Short: "Accept a safety finding once",
+		Long: `The next start passes over the finding once and says so in the log. Read its text first: what lies in the gap that it names is
+not sent. Refused while outtail runs.`,
+		Example: `  outtail checkpoint accept -c outtail.yaml --pipeline orders --code OT6003 --reason "moved to the new cluster"`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			_, p, store, err := ch.open(c)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, store.Close()) }()
+			if err := store.Accept(cmd.Context(), p.Name, code, ch.by()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.stdout, "pipeline %s: %s is accepted at the next start, once\n", p.Name, code)
+			return err
+		},
+	}
+	ch.flags(c, cmd)
+	cmd.Flags().StringVar(&code, "code", "", "`CODE` that the stop printed (required)")
+	_ = cmd.MarkFlagRequired("code")
+	return cmd
+}
+
+// readState reads the state file.
+func readState(ctx context.Context, cfg *config.Config) (checkpoint.State, error) {
+	store, err := checkpoint.OpenReadOnly(checkpoint.Options{Dir: cfg.DataDir, Version: version})
+	if err != nil {
+		return checkpoint.State{}, err
+	}
+	defer store.Close()
+	return store.Show()
+}

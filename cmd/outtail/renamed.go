@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/outtail/outtail/checkpoint"
+	"github.com/outtail/outtail/config"
+	"github.com/outtail/outtail/event"
+)
+
+// checkRenamed refuses to start a MySQL pipeline without a position while the state file holds one of a name that the
+// configuration no longer has, for the same kind of source: a renamed pipeline would apply `start` and skip what lies in
+// between (I5). On Postgres the slot remembers.
+func checkRenamed(cfg *config.Config, store *checkpoint.Store, log *slog.Logger) error {
+	names := make([]string, len(cfg.Pipelines))
+	for i, p := range cfg.Pipelines {
+		names[i] = p.Name
+	}
+	others, err := store.Others(names...)
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	for _, p := range cfg.Pipelines {
+		if p.Source.Kind == event.Postgres {
+			continue
+		}
+		own, err := store.Load(p.Name)
+		if err != nil {
+			return err
+		}
+		if !own.IsZero() || slices.Contains(own.Accepted, codeRenamed) {
+			continue
+		}
+		for name, cp := range others {
+			if cp.Position.Kind == p.Source.Kind {
+				return faultRenamed(p.Name, name, cp)
+			}
+		}
+	}
+	log.Info("the state file holds positions of pipelines that are not configured", "pipelines", len(others))
+	return nil
+}
+
+const codeRenamed = "OT0003"
+
+func faultRenamed(name, old string, cp event.Checkpoint) *event.Fault {
+	return &event.Fault{
+		Code: codeRenamed, Class: event.Safety, Op: "start", Place: "pipeline " + name,
+		Text: fmt.Sprintf("it has no position, and the state file holds one of pipeline %s, which is not configured, on the same kind of server, at %s: was it renamed?", old, cp.Position),
+		Hint: fmt.Sprintf("name it %s again; or, to begin at that place: outtail checkpoint set -c FILE --pipeline %s --to '%s' --reason R; "+
+			"or, if it is another one: outtail checkpoint accept -c FILE --pipeline %s --code %s --reason R", old, name, setForm(cp.Position), name, codeRenamed),
+	}
+}
+
+// setForm is a position as `checkpoint set --to` takes it.
+func setForm(p event.Position) string {
+	switch {
+	case p.Kind == event.Postgres:
+		return p.LSN.String()
+	case p.GTID != "":
+		return p.GTID
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Pos)
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
+}
