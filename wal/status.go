@@ -123,8 +123,9 @@ func (a *answerer) run() {
 	}
 }
 
-// stop ends the goroutine and waits for it.
+// stop ends the goroutine and waits for it, a second or two where the server does not take what it writes.
 func (a *answerer) stop() {
 	close(a.done)
+	a.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	<-a.ended
 }
