@@ -17,17 +17,18 @@ func (r *reader) compare(pipelines []*readPipeline) {
 	work := map[string]*readPipeline{}
 	var stdout *readPipeline
 	for _, p := range pipelines {
-		if p.Name != "" {
-			if first, ok := names[p.Name]; ok {
-				p.name.bad(codeDuplicate, fmt.Sprintf("the name %q stands twice, first in line %d", p.Name, first.at().Line), "positions are kept by name")
-			} else {
-				names[p.Name] = p.name
-			}
+		if !pipelineName.MatchString(p.Name) {
+			continue // a finding of its own, and nothing to call it by
+		}
+		if first, ok := names[p.Name]; ok {
+			p.name.bad(codeDuplicate, fmt.Sprintf("the name %s stands twice, first in line %d", p.name.shown(), first.at().Line), "positions are kept by name")
+		} else {
+			names[p.Name] = p.name
 		}
 		if pg := p.Source.Postgres; pg != nil && pg.Slot != "" {
 			at := p.server() + "/" + pg.Slot
 			if first, ok := slots[at]; ok && first.Name != p.Name {
-				p.slot.bad(codeDuplicate, fmt.Sprintf("the slot %s is used by pipeline %s on the same server", pg.Slot, first.Name), "a slot has one reader")
+				p.slot.bad(codeDuplicate, "the slot is used by pipeline "+first.Name+" on the same server", "a slot has one reader")
 			}
 			slots[at] = p
 		}

@@ -125,7 +125,11 @@ func (r *reader) template(f field, mapped event.Columns, topic bool) string {
 	if err != nil {
 		var e *template.Error
 		if errors.As(err, &e) {
-			f.bad(codeUnknown, e.Text, e.Hint)
+			what := e.Text
+			if hasReference(f.value.Value) {
+				what = "is no template" // the error quotes the value
+			}
+			f.bad(codeUnknown, what, e.Hint)
 		}
 		return text
 	}
@@ -137,7 +141,7 @@ func (r *reader) template(f field, mapped event.Columns, topic bool) string {
 			f.bad(codeUseless, "cannot be filled: "+unmapped(role), "")
 		}
 	}
-	if topic {
+	if topic && !hasReference(f.value.Value) {
 		for _, part := range literals(text) {
 			if strings.TrimSpace(part) != "" && !topicname.Valid("x"+part) {
 				f.bad(codeType, fmt.Sprintf("%q can be part of no topic name", part), topicname.Rule)

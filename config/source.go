@@ -108,9 +108,10 @@ func (p *readPipeline) readPostgres(f field) {
 	if s == nil {
 		return
 	}
-	c.Server = readServer(s, event.Postgres)
+	var told bool
+	c.Server, told = readServer(s, event.Postgres)
 	database := s.get("database")
-	if c.Database == "" && !broken(database, s.get("url")) {
+	if c.Database == "" && told && !broken(database) {
 		database.bad(codeMissing, "is required", "a slot belongs to one database")
 	}
 
@@ -119,7 +120,11 @@ func (p *readPipeline) readPostgres(f field) {
 	p.slot = s.get("slot")
 	c.Slot = p.slot.str(standard)
 	if !slotName.MatchString(c.Slot) && (p.slot.set() || pipelineName.MatchString(p.Name)) {
-		p.slot.bad(codeType, fmt.Sprintf("%.80q is no name for a slot", c.Slot), "a slot's name has 1 to 63 of a-z, 0-9 and _")
+		what := "the default, outtail_" + p.Name + ","
+		if p.slot.set() {
+			what = p.slot.shown()
+		}
+		p.slot.bad(codeType, what+" is no name for a slot", "a slot's name has 1 to 63 of a-z, 0-9 and _")
 	}
 	publication := s.get("publication")
 	c.Publication = publication.str(standard)
@@ -161,7 +166,7 @@ func (p *readPipeline) readMySQL(f field, kind string) {
 	if s == nil {
 		return
 	}
-	c.Server = readServer(s, kind)
+	c.Server, _ = readServer(s, kind)
 	c.Tables, p.tables = readTables(s.get("tables"), func(text string) (table, error) { return parseMySQLTable(text, c.Database) })
 	p.id = s.get("server_id")
 	c.ServerID = uint32(p.id.number(0, 0, 1<<32-1))
@@ -224,16 +229,19 @@ func validGTIDs(set, kind string) bool {
 	return true
 }
 
-// readServer reads what all sources share. A url gives what the fields do not: the fields win.
-func readServer(s *section, kind string) Server {
+// readServer reads what all sources share. A url gives what the fields do not: the fields win. told is false where a url
+// was written and could not be read: what is missing then is no second finding.
+func readServer(s *section, kind string) (c Server, told bool) {
 	port := uint16(3306)
 	if kind == event.Postgres {
 		port = 5432
 	}
-	c := Server{Host: "127.0.0.1", Port: port}
+	c = Server{Host: "127.0.0.1", Port: port}
 	link := s.get("url")
 	if text, ok := link.text(); ok {
-		fromURL(link, text, kind, &c)
+		told = fromURL(link, text, kind, &c)
+	} else {
+		told = !link.set()
 	}
 	host := s.get("host")
 	if c.Host = host.str(c.Host); host.set() && strings.TrimSpace(c.Host) == "" {
@@ -244,7 +252,7 @@ func readServer(s *section, kind string) Server {
 	}
 	c.Port = uint16(s.get("port").number(int64(c.Port), 1, 65535))
 	user := s.get("user")
-	if c.User = user.str(c.User); c.User == "" && !broken(user, link) {
+	if c.User = user.str(c.User); c.User == "" && told && !broken(user) {
 		user.bad(codeMissing, "is required", "`outtail init` prints the statements that create one")
 	}
 	password := s.get("password")
@@ -252,12 +260,12 @@ func readServer(s *section, kind string) Server {
 		c.Password = password.secret()
 	}
 	// Postgres may well authenticate without one (trust, peer, certificate): there only an empty text is suspicious.
-	if c.Password.Empty() && !broken(password, link) && (password.set() || kind != event.Postgres) {
+	if c.Password.Empty() && told && !broken(password) && (password.set() || kind != event.Postgres) {
 		password.warn(codeRisky, "the password is empty", "keep it out of the file: password: ${env:NAME} or ${file:/path}")
 	}
 	c.Database = s.get("database").str(c.Database)
 	c.TLS = readTLS(s.get("tls"), c.TLS)
-	return c
+	return c, told
 }
 
 func readTLS(f field, def TLS) TLS {

@@ -28,7 +28,11 @@ func readTables(f field, parseTable func(string) (table, error)) (texts []string
 		}
 		t, err := parseTable(text)
 		if err != nil {
-			item.bad(codeType, item.shown()+" "+err.Error(), "")
+			what := err.Error()
+			if hasReference(item.value.Value) {
+				what = "is not schema.table, quoted as SQL would where needed" // the error quotes the value
+			}
+			item.bad(codeType, item.shown()+" "+what, "")
 			continue
 		}
 		if seen[t] {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/outtail/outtail/event"
-	"github.com/outtail/outtail/internal/suggest"
 )
 
 // schemes lists how a kind's url may begin.
@@ -17,13 +16,13 @@ var schemes = map[string][]string{
 	event.MariaDB:  {"mariadb", "mysql"},
 }
 
-// fromURL fills in what a url says. No part of the url is ever shown: it holds a password.
-func fromURL(f field, text, kind string, c *Server) {
+// fromURL fills in what a url says; false where it could not be read. No part of it is ever shown: it holds a password.
+func fromURL(f field, text, kind string, c *Server) bool {
 	u, err := url.Parse(text)
 	form := fmt.Sprintf("write %s://user@host:port/database", schemes[kind][0])
 	if err != nil || u.Opaque != "" {
 		f.bad(codeType, "is no url", form+"; in user and password, percent-encode what is no letter or digit")
-		return
+		return false
 	}
 	known := false
 	for _, s := range schemes[kind] {
@@ -31,7 +30,7 @@ func fromURL(f field, text, kind string, c *Server) {
 	}
 	if !known {
 		f.bad(codeType, "is no url of "+kind, form)
-		return
+		return false
 	}
 	if h := u.Hostname(); h != "" {
 		c.Host = h
@@ -52,6 +51,7 @@ func fromURL(f field, text, kind string, c *Server) {
 	}
 	c.Database = strings.TrimPrefix(u.Path, "/")
 	urlParameters(f, u, kind, c)
+	return true
 }
 
 // urlParameters takes libpq's names for TLS; others would be ignored silently, so they are refused.
@@ -70,11 +70,12 @@ func urlParameters(f field, u *url.URL, kind string, c *Server) {
 	for name, values := range query {
 		target, ok := into[name]
 		if !ok {
-			hint := suggest.DidYouMean(name, known)
-			if hint == "" {
-				hint = "what is not server, user or database has a key of its own, such as tls"
+			hint := "what is not server, user or database has a key of its own, such as tls"
+			if len(known) > 0 {
+				hint = "known are " + list(known) + "; " + hint
 			}
-			f.bad(codeUnknown, fmt.Sprintf("the parameter %.40q is not known", name), hint)
+			// Not even its name is shown: a ? in a password makes parameters of what follows.
+			f.bad(codeUnknown, "there is a parameter after ? that is not known", hint)
 			continue
 		}
 		*target = values[len(values)-1]
