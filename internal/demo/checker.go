@@ -38,6 +38,8 @@ type Tally struct {
 	// Behind is how many committed events did not arrive yet, and Lag the age of the oldest of them.
 	Behind uint64
 	Lag    time.Duration
+	// Missing counts events that were jumped over: lost, or out of order should they still come.
+	Missing uint64
 	// Recent holds the commit-to-consumer times of first arrivals of the last seconds, sorted.
 	Recent []time.Duration
 }
@@ -208,7 +210,11 @@ func (c *Checker) Tally(now time.Time) Tally {
 	defer c.mu.Unlock()
 	t := c.tally
 	for _, s := range c.aggregates {
+		t.Missing += uint64(len(s.missing))
 		for _, p := range s.pending {
+			if s.has(p.number) {
+				continue // it came, but one before it did not
+			}
 			t.Behind++
 			t.Lag = max(t.Lag, now.Sub(p.at))
 		}

@@ -138,6 +138,25 @@ func TestLagIsTheAgeOfTheOldestCommittedEventThatDidNotArrive(t *testing.T) {
 	require.EqualValues(t, 4, tally.Delivered)
 }
 
+func TestAnEventThatWasJumpedOverIsMissingUntilItComes(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := NewChecker()
+	for n := uint64(1); n <= 3; n++ {
+		c.Committed("a", n, now)
+	}
+	arrive(c, "a", 1, 3)
+	tally := c.Tally(now.Add(time.Second))
+	require.EqualValues(t, 1, tally.Missing)
+	require.EqualValues(t, 1, tally.Behind)
+	require.Equal(t, time.Second, tally.Lag)
+
+	arrive(c, "a", 2)
+	tally = c.Tally(now)
+	require.Zero(t, tally.Missing)
+	require.Zero(t, tally.Behind)
+	require.EqualValues(t, 1, tally.OutOfOrder)
+}
+
 func TestLatencyCoversFirstArrivalsOfTheLastSeconds(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := NewChecker()

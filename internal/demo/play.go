@@ -122,12 +122,14 @@ func (a *act) sell() error {
 
 // strike kills outtail and starts it again at once.
 func (a *act) strike(t Tally) error {
-	a.wound = &wound{at: time.Now(), delivered: t.Delivered, duplicates: t.Duplicates}
+	a.wound = &wound{at: time.Now(), duplicates: t.Duplicates}
 	a.checker.Killed()
 	a.connector.kill()
 	a.kills++
 	a.nextKill = time.Now().Add(a.options.KillEvery)
-	return a.connector.start()
+	err := a.connector.start()
+	a.wound.delivered = a.checker.Tally(time.Now()).Delivered // the old life's last words were read by now
+	return err
 }
 
 // until waits for a condition while arrivals go on; it gives up when nothing arrived for as long as patience.
@@ -175,7 +177,7 @@ func (a *act) look() Tally {
 		a.lags = a.lags[max(0, len(a.lags)-lagWidth):]
 	}
 	a.lags[len(a.lags)-1] = max(a.lags[len(a.lags)-1], t.Lag) // a second shows its worst moment
-	if w := a.wound; w != nil && t.Lag < caughtUp && t.Delivered > w.delivered && a.connector.life.started.After(w.at) {
+	if w := a.wound; w != nil && t.Lag < caughtUp && t.Delivered > w.delivered {
 		a.notes = append(a.notes, fmt.Sprintf("%s  SIGKILL, caught up %s later, %s duplicates absorbed",
 			clockTime(w.at.Sub(a.began)), span(now.Sub(w.at)), count(t.Duplicates-w.duplicates)))
 		a.wound = nil

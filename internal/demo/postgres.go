@@ -155,7 +155,7 @@ func (p *postgres) stop(quietly bool) {
 		p.process.stop(10*time.Second, syscall.SIGINT, syscall.SIGQUIT) // fast, then immediate shutdown
 		return
 	}
-	p.process.stop(3*time.Second, syscall.SIGQUIT)
+	p.process.stop(time.Second, syscall.SIGQUIT)
 }
 
 func (p *postgres) tail() string { return logTail(p.log, 12) }

@@ -102,7 +102,13 @@ func (s *stage) removeFolder() {
 		fmt.Fprintf(s.options.Notes, "  kept       %s (DEMO_KEEP=1)\n", s.folder)
 		return
 	}
-	if err := os.RemoveAll(s.folder); err != nil {
+	err := os.RemoveAll(s.folder)
+	for try := 0; err != nil && try < 20; try++ {
+		// Processes of a Postgres that was killed live a moment longer and may still write.
+		time.Sleep(50 * time.Millisecond)
+		err = os.RemoveAll(s.folder)
+	}
+	if err != nil {
 		fmt.Fprintf(s.options.Notes, "  %s could not be removed: %v\n", s.folder, err)
 	}
 }
@@ -126,9 +132,10 @@ func (s *stage) takeDown() {
 
 // bringUp starts everything but the shop: the first order is committed only when outtail is ready, since it begins at
 // "now".
-func (s *stage) bringUp(crew context.Context) error {
+func (s *stage) bringUp(crew context.Context) (err error) {
 	ctx, arrived := s.interrupts.onTheWayUp()
 	defer arrived()
+	defer func() { err = interruptedOr(ctx, err) }()
 	say := func(what, text string, a ...any) {
 		fmt.Fprintf(s.options.Notes, "  %-10s %s\n", what, fmt.Sprintf(text, a...))
 	}
@@ -136,13 +143,14 @@ func (s *stage) bringUp(crew context.Context) error {
 	if err != nil {
 		return err
 	}
+	say("postgres", "starting %s", b.origin)
 	if s.postgres, err = startPostgres(ctx, s.nursery, b, s.folder); err != nil {
 		return err
 	}
 	if err := createShop(ctx, s.postgres); err != nil {
-		return interruptedOr(ctx, err)
+		return err
 	}
-	say("postgres", "%s on 127.0.0.1:%d (%s)", s.postgres.version, s.postgres.port, b.origin)
+	say("postgres", "%s is ready on 127.0.0.1:%d", s.postgres.version, s.postgres.port)
 
 	if s.broker, err = startBroker(); err != nil {
 		return err
@@ -159,16 +167,18 @@ func (s *stage) bringUp(crew context.Context) error {
 	if err := s.connector.start(); err != nil {
 		return err
 	}
+	say("outtail", "starting, pid %d", s.connector.life.pid())
 	if err := s.connector.awaitReady(ctx); err != nil {
 		return err
 	}
-	say("outtail", "ready %s after its start, pid %d", span(time.Since(s.connector.life.started)), s.connector.life.pid())
+	say("outtail", "is ready, %s after its start", span(time.Since(s.connector.life.started)))
 	s.shop = &shop{postgres: s.postgres, checker: s.checker, rate: s.options.Rate}
 	return nil
 }
 
+// interruptedOr prefers the reason why ctx ended to what failed because of it.
 func interruptedOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err

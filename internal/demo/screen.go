@@ -89,8 +89,8 @@ func (s Snapshot) Lines(p paint) []string {
 		label("outtail") + "  " + life,
 		label("SIGKILL") + field(uint64(s.Kills)) + " so far     " + next,
 		"",
-		label("promises") + "  lost " + p.zero(0) + p.dim(" (judged at the end)") + "   out of order " + p.zero(s.OutOfOrder) +
-			"   changed " + p.zero(s.Changed+s.Invented),
+		label("promises") + "  lost " + p.zero(s.Missing) + "   out of order " + p.zero(s.OutOfOrder) + "   invented " + p.zero(s.Invented) +
+			"   changed " + p.zero(s.Changed),
 		"",
 	}
 	const noteLines = 3
@@ -169,7 +169,7 @@ func sparkline(values []time.Duration, width int) string {
 	}
 	marks := []rune("▁▂▃▄▅▆▇█")
 	values = values[max(0, len(values)-width):]
-	line := []rune(strings.Repeat(" ", width-len(values)))
+	line := make([]rune, 0, width)
 	for _, v := range values {
 		level := 0
 		for level < len(steps) && v >= steps[level] {
@@ -177,7 +177,7 @@ func sparkline(values []time.Duration, width int) string {
 		}
 		line = append(line, marks[level])
 	}
-	return string(line)
+	return string(line) + strings.Repeat(" ", width-len(line))
 }
 
 // screen shows snapshots: in place on a terminal, a line now and then elsewhere.
@@ -195,7 +195,7 @@ const plainEvery = 5 * time.Second
 
 func newScreen(out io.Writer, getenv func(string) string) *screen {
 	terminal := isTerminal(out) && getenv("TERM") != "dumb"
-	return &screen{out: out, live: terminal, paint: paint(terminal && getenv("NO_COLOR") == ""), printed: -plainEvery}
+	return &screen{out: out, live: terminal, paint: paint(terminal && getenv("NO_COLOR") == ""), printed: time.Second - plainEvery}
 }
 
 // size of the terminal; what a terminal always had where it does not say.
