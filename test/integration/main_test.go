@@ -1,0 +1,36 @@
+// Package integration runs the real binary against real servers: what commits in the database arrives in Kafka.
+package integration
+
+import (
+	"os"
+	"testing"
+
+	"github.com/outtail/outtail/test/harness"
+	"github.com/outtail/outtail/test/shop"
+)
+
+var servers harness.Pool
+
+func TestMain(m *testing.M) { os.Exit(servers.Run(m)) }
+
+// eachSource runs a test over every kind of source.
+func eachSource(t *testing.T, test func(t *testing.T, db shop.Database)) {
+	t.Run("postgres15", func(t *testing.T) { test(t, shop.NewPostgres(t, servers.Postgres(t, "15"), nil)) })
+	t.Run("postgres17", func(t *testing.T) { test(t, shop.NewPostgres(t, servers.Postgres(t, "17"), nil)) })
+	t.Run("mysql", func(t *testing.T) { test(t, shop.NewMySQL(t, servers.MySQL(t), "mysql", nil)) })
+}
+
+const configuration = `
+data_dir: {{.DataDir}}
+admin: { listen: {{.Admin}} }
+log: { format: text }
+pipelines:
+  - name: orders
+    source:
+      {{.Source}}
+    columns: outtail
+    routes:
+      - topic: {{.Topic}}
+    sink:
+      kafka: { brokers: [{{.Brokers}}] }
+`
