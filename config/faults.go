@@ -24,14 +24,25 @@ const (
 // faultInvalid is what Load answers: exit code 2, the findings being its cause.
 func faultInvalid(path string, findings Findings) *event.Fault {
 	f := &event.Fault{
-		Code: codeInvalid, Class: event.Usage, Op: "read configuration", Place: path, Immediate: true, Err: findings,
-		Hint: "reference.yaml has every key with its default; `outtail validate` checks a file without running it",
+		Code: codeInvalid, Class: event.Usage, Op: "read configuration", Immediate: true,
+		Hint: "docs/CONFIGURATION.md explains every key; `outtail validate` checks a file without running it",
 	}
 	if len(findings) == 1 {
-		f.Code = findings[0].Code
-		f.Text = "1 finding"
+		// The finding says where and what by itself.
+		f.Code, f.Err = findings[0].Code, findings
+		if f.Code == codeFile {
+			f.Hint = ""
+		}
 		return f
 	}
-	f.Text = fmt.Sprintf("%d findings", len(findings))
+	f.Place, f.Text, f.Err = path, fmt.Sprintf("%d findings", len(findings)), below{findings}
 	return f
 }
+
+// below puts several findings under the sentence that counts them, so that each begins its own line.
+type below struct{ Findings }
+
+func (b below) Error() string { return "\n" + b.Findings.Error() }
+
+// Unwrap leads errors.As to the findings themselves.
+func (b below) Unwrap() error { return b.Findings }

@@ -70,7 +70,6 @@ func requireFindings(t *testing.T, err error) Findings {
 	f := event.AsFault(err)
 	require.NotNil(t, f)
 	require.Equal(t, event.Usage, f.Class)
-	require.NotEmpty(t, f.Hint)
 	var findings Findings
 	require.True(t, errors.As(err, &findings))
 	require.NotEmpty(t, findings)
