@@ -2,43 +2,48 @@ package binlog_test
 
 import (
 	"context"
-	"database/sql"
 	"log/slog"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	_ "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/binlog"
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/test/harness"
 )
 
-// testServer is a real server: where it listens and root's connection.
-type testServer struct {
+var servers harness.Pool
+
+func TestMain(m *testing.M) { os.Exit(servers.Run(m)) }
+
+// bench is a database of the test's own on a real server, with an outbox table.
+type bench struct {
+	*harness.MySQL
 	kind string
-	host string
-	port int
-	pass string
-	db   *sql.DB
+	db   string
 }
 
-func (s *testServer) exec(t testing.TB, statements ...string) {
+func newBench(t testing.TB, m *harness.MySQL) *bench {
+	return &bench{MySQL: m, kind: event.MySQL, db: m.NewDatabase(t)}
+}
+
+// run executes statements one after the other on one connection.
+func (b *bench) run(t testing.TB, statements ...string) {
 	t.Helper()
-	for _, q := range statements {
-		_, err := s.db.Exec(q)
-		require.NoError(t, err, q)
-	}
+	b.Exec(t, b.db, strings.Join(statements, ";"))
 }
 
-func (s *testServer) options(t testing.TB, tables ...string) binlog.Options {
+const outboxColumns = "(id BIGINT PRIMARY KEY AUTO_INCREMENT, note VARCHAR(20), payload LONGTEXT)"
+
+// options are those of a pipeline on the tables, as a user with no more privileges than it needs.
+func (b *bench) options(t testing.TB, tables ...string) binlog.Options {
+	user, password := b.NewUser(t, b.db)
 	o := binlog.Options{
-		Kind: s.kind, Pipeline: "orders", Host: s.host, Port: s.port, User: "root", Password: s.pass, Tables: tables,
+		Kind: b.kind, Pipeline: "orders", Host: b.Host, Port: b.Port, User: user, Password: password, Database: b.db, Tables: tables,
 		Seed: t.Name(), Start: binlog.Start{Mode: "now"}, SpillDir: t.TempDir(),
-		Logger: slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Logger: slog.New(slog.NewTextHandler(testLog{t}, nil)),
 	}
 	o.Columns[event.ID].Column = "id"
 	o.Columns[event.Payload].Column = "payload"
@@ -52,95 +57,115 @@ func (l testLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// mysqlServer gives the MySQL of this run.
-func mysqlServer(t testing.TB) *testServer {
-	addr := os.Getenv("BL_MYSQL")
-	if addr == "" {
-		t.Skip("needs a real MySQL")
-	}
-	host, port, _ := strings.Cut(addr, ":")
-	n, _ := strconv.Atoi(port)
-	db, err := sql.Open("mysql", "root:secret@tcp("+addr+")/shop?multiStatements=true")
+// session is an open source with what a pipeline would have stored.
+type session struct {
+	*binlog.Source
+	cp event.Checkpoint
+}
+
+func open(t testing.TB, o binlog.Options, from event.Checkpoint) *session {
+	t.Helper()
+	s, err := tryOpen(t, o, from)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	return &testServer{kind: event.MySQL, host: host, port: n, pass: "secret", db: db}
+	return s
 }
 
-// outbox makes an empty outbox table of its own for the test.
-func outbox(t testing.TB, s *testServer, columns string) string {
-	name := "o_" + strings.ToLower(strings.NewReplacer("/", "_", "#", "_").Replace(t.Name()))
-	if len(name) > 60 {
-		name = name[:60]
-	}
-	s.exec(t, "DROP TABLE IF EXISTS "+name, "CREATE TABLE "+name+" ("+columns+")")
-	return "shop." + name
-}
-
-const plainColumns = "id BIGINT PRIMARY KEY AUTO_INCREMENT, note VARCHAR(20), payload JSON"
-
-func open(t testing.TB, o binlog.Options, from event.Checkpoint) (*binlog.Source, event.Checkpoint) {
+func tryOpen(t testing.TB, o binlog.Options, from event.Checkpoint) (*session, error) {
 	t.Helper()
 	s, err := binlog.New(o)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	cp, err := s.Open(ctx, from)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	return s, cp
+	if err == nil {
+		t.Cleanup(func() { _ = s.Close() })
+	}
+	return &session{s, cp}, err
 }
 
-// got is a copy of what was read.
+// got is a copy of one event.
 type got struct {
-	id, payload, tx string
-	index           uint64
+	table, id, payload, tx string
+	index                  uint64
+	null                   bool
+	fault                  *event.Fault
 }
 
-// collect reads n events, and the position behind them.
-func collect(t testing.TB, s *binlog.Source, n int) (out []got, pos event.Position, depends []byte) {
+// read takes batches until n events and a bound behind them are there, and stores the position as a pipeline would.
+func (s *session) read(t testing.TB, n int) []got {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	out, err := s.tryRead(n)
+	require.NoError(t, err, "after %d of %d events", len(out), n)
+	return out
+}
+
+func (s *session) tryRead(n int) (out []got, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	for bounded := false; len(out) < n || !bounded; {
 		b, err := s.Read(ctx)
-		require.NoError(t, err, "after %d of %d events", len(out), n)
+		if err != nil {
+			return out, err
+		}
 		for i := range b.Events {
 			e := &b.Events[i]
-			require.Nil(t, e.Err)
-			out = append(out, got{string(e.Row[event.ID].Bytes), string(e.Row[event.Payload].Bytes), e.Tx.ID, e.Index})
-			bounded = false
+			p := e.Row[event.Payload]
+			out = append(out, got{e.Table, string(e.Row[event.ID].Bytes), string(p.Bytes), e.Tx.ID, e.Index, p.Null, e.Err})
 		}
+		bounded = false
 		if k := len(b.Bounds); k > 0 {
-			var d []byte
-			pos, d = s.Position(b.Bounds[k-1].At)
-			if d != nil {
-				depends = d
-			}
+			s.store(b.Bounds[k-1].At)
 			bounded = b.Bounds[k-1].After == len(b.Events)
 		}
 		if b.Release != nil {
 			b.Release()
 		}
 	}
-	return out, pos, depends
+	return out, nil
 }
 
-func TestCommittedInsertsArriveInOrder(t *testing.T) {
-	srv := mysqlServer(t)
-	table := outbox(t, srv, plainColumns)
-	s, cp := open(t, srv.options(t, table), event.Checkpoint{})
-	require.NotEmpty(t, cp.Position.GTID)
-	srv.exec(t,
-		"INSERT INTO "+table+" (payload) VALUES ('{\"a\": 1, \"bb\": [1, 2.5, \"x\"]}'), (NULL)",
-		"START TRANSACTION; INSERT INTO "+table+" (payload) VALUES ('1'); ROLLBACK",
-		"START TRANSACTION; INSERT INTO "+table+" (payload) VALUES ('2'); SAVEPOINT a; INSERT INTO "+table+" (payload) VALUES ('3'); ROLLBACK TO a; INSERT INTO "+table+" (payload) VALUES ('4'); COMMIT",
-	)
-	events, pos, _ := collect(t, s, 4)
-	require.Len(t, events, 4)
-	require.Equal(t, `{"a": 1, "bb": [1, 2.5, "x"]}`, events[0].payload)
-	require.Equal(t, []string{"2", "4"}, []string{events[2].payload, events[3].payload})
-	require.Equal(t, uint64(1), events[3].index)
-	var executed string
-	require.NoError(t, srv.db.QueryRow("SELECT @@global.gtid_executed").Scan(&executed))
-	require.Equal(t, strings.ReplaceAll(executed, "\n", ""), pos.GTID)
+func (s *session) store(at uint64) {
+	pos, depends := s.Position(at)
+	s.cp.Position, s.cp.Prefix = pos, nil
+	if depends != nil {
+		s.cp.Depends = depends
+	}
 }
+
+// until reads until a condition on what is stored holds.
+func (s *session) until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	for !ok() {
+		b, err := s.Read(ctx)
+		require.NoError(t, err, what)
+		if k := len(b.Bounds); k > 0 {
+			s.store(b.Bounds[k-1].At)
+		}
+		if b.Release != nil {
+			b.Release()
+		}
+	}
+}
+
+func payloads(list []got) []string {
+	out := make([]string, len(list))
+	for i := range list {
+		out[i] = list[i].payload
+	}
+	return out
+}
+
+func requireFault(t testing.TB, err error, code string, class event.Class) *event.Fault {
+	t.Helper()
+	f := event.AsFault(err)
+	require.NotNil(t, f, "%v", err)
+	require.Equal(t, code, f.Code, "%v", f)
+	require.Equal(t, class, f.Class, "%v", f)
+	require.NotEmpty(t, f.Hint, "%v", f)
+	return f
+}
+
+func flat(gtid string) string { return strings.ReplaceAll(gtid, "\n", "") }
+

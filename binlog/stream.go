@@ -149,9 +149,19 @@ func (st *stream) stepWithin(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// wake makes a waiting read return when ctx ends.
-func (st *stream) wake(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { _ = st.rd.conn.SetReadDeadline(time.Unix(1, 0)) })
+// wake makes a waiting read return when ctx ends. Its stop waits for a wake that has begun: one that came late would cut off
+// the next read.
+func (st *stream) wake(ctx context.Context) (stop func()) {
+	woken := make(chan struct{})
+	undo := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		_ = st.rd.conn.SetReadDeadline(time.Unix(1, 0))
+	})
+	return func() {
+		if !undo() {
+			<-woken
+		}
+	}
 }
 
 // step reads and takes in one event.

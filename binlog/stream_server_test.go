@@ -1,0 +1,143 @@
+package binlog_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outtail/outtail/binlog"
+	"github.com/outtail/outtail/event"
+)
+
+func TestOnlyWhatCommittedArrivesInCommitOrder(t *testing.T) {
+	b := newBench(t, servers.MySQL(t))
+	b.run(t, "CREATE TABLE outbox "+outboxColumns, "CREATE TABLE other (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT)",
+		"CREATE TABLE myisam (id INT) ENGINE=MyISAM")
+	s := open(t, b.options(t, "outbox"), event.Checkpoint{})
+	b.run(t,
+		"INSERT INTO outbox (payload) VALUES ('a1'), (NULL), ('')",
+		"START TRANSACTION", "INSERT INTO outbox (payload) VALUES ('gone')", "ROLLBACK",
+		"START TRANSACTION", "INSERT INTO other (v) VALUES ('x')", "INSERT INTO outbox (payload) VALUES ('b1')", "SAVEPOINT a",
+		"INSERT INTO outbox (payload) VALUES ('gone')", "ROLLBACK TO a", "INSERT INTO outbox (payload) VALUES ('b2')", "COMMIT",
+		// A table without transactions in between makes the server log rows that a savepoint takes back.
+		"SET SESSION binlog_direct_non_transactional_updates = OFF",
+		"START TRANSACTION", "INSERT INTO outbox (payload) VALUES ('c1')", "SAVEPOINT a", "INSERT INTO outbox (payload) VALUES ('gone')",
+		"INSERT INTO other (v) SELECT 'y'", "ROLLBACK TO SAVEPOINT a", "INSERT INTO outbox (payload) VALUES ('c2')", "COMMIT",
+		"UPDATE outbox SET note = 'n' WHERE payload = 'a1'", "DELETE FROM outbox WHERE payload = 'b1'",
+		"XA START 'one'", "INSERT INTO outbox (payload) VALUES ('x1')", "XA END 'one'", "XA COMMIT 'one' ONE PHASE",
+		"INSERT INTO outbox (payload) VALUES ('end')",
+	)
+	events := s.read(t, 9)
+	require.Equal(t, []string{"a1", "", "", "b1", "b2", "c1", "c2", "x1", "end"}, payloads(events))
+	require.True(t, events[1].null)
+	require.False(t, events[2].null)
+	require.Equal(t, []uint64{0, 1, 2, 0, 1, 0, 1}, indexes(events[:7]))
+	require.Equal(t, events[3].tx, events[4].tx)
+	require.Equal(t, flat(b.Scalar(t, "", "SELECT @@global.gtid_executed")), s.cp.Position.GTID)
+}
+
+func indexes(list []got) []uint64 {
+	out := make([]uint64, len(list))
+	for i := range list {
+		out[i] = list[i].index
+	}
+	return out
+}
+
+func TestSessionGoesOnWhereTheLastOneStored(t *testing.T) {
+	b := newBench(t, servers.MySQL(t))
+	b.run(t, "CREATE TABLE outbox "+outboxColumns)
+	o := b.options(t, "outbox")
+	s := open(t, o, event.Checkpoint{})
+	b.run(t, "INSERT INTO outbox (payload) VALUES ('1'), ('2')", "INSERT INTO outbox (payload) VALUES ('3')")
+	require.Equal(t, []string{"1", "2", "3"}, payloads(s.read(t, 3)))
+	require.NoError(t, s.Close())
+	b.run(t, "INSERT INTO outbox (payload) VALUES ('4')", "FLUSH BINARY LOGS")
+
+	s = open(t, o, s.cp)
+	require.Equal(t, "4", s.read(t, 1)[0].payload)
+	mid := s.cp
+	b.run(t, "INSERT INTO outbox (payload) VALUES ('5'), ('6'), ('7')")
+	rest := s.read(t, 3)
+	require.Equal(t, []string{"5", "6", "7"}, payloads(rest))
+	require.NoError(t, s.Close())
+
+	t.Run("a prefix of the next transaction is not delivered again", func(t *testing.T) {
+		cp := mid
+		cp.Prefix = &event.Prefix{Tx: rest[0].tx, Rows: 2, Selection: cp.Selection}
+		s := open(t, o, cp)
+		again := s.read(t, 1)
+		require.Equal(t, []string{"7"}, payloads(again))
+		require.Equal(t, uint64(2), again[0].index)
+	})
+	t.Run("a prefix of another selection counts nothing", func(t *testing.T) {
+		cp := mid
+		cp.Prefix = &event.Prefix{Tx: rest[0].tx, Rows: 2, Selection: "other"}
+		s := open(t, o, cp)
+		require.Nil(t, s.cp.Prefix)
+		require.Equal(t, []string{"5", "6", "7"}, payloads(s.read(t, 3)))
+	})
+}
+
+func TestForeignTransactionsMoveThePosition(t *testing.T) {
+	b := newBench(t, servers.MySQL(t))
+	b.run(t, "CREATE TABLE outbox "+outboxColumns, "CREATE TABLE other (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT)")
+	s := open(t, b.options(t, "outbox"), event.Checkpoint{})
+	for range 20 {
+		b.run(t, "INSERT INTO other (v) VALUES ('x')")
+	}
+	b.run(t, "FLUSH BINARY LOGS", "INSERT INTO other (v) VALUES ('x')")
+	want := flat(b.Scalar(t, "", "SELECT @@global.gtid_executed"))
+	s.until(t, "the idle position follows", func() bool { return s.cp.Position.GTID == want })
+	require.Equal(t, b.Scalar(t, "", "SELECT SUBSTRING_INDEX(@@log_bin_basename, '/', -1)"), s.cp.Position.File[:strings.IndexByte(s.cp.Position.File, '.')])
+}
+
+func TestStartRuleDecidesWhereAFirstSessionBegins(t *testing.T) {
+	b := newBench(t, servers.MySQL(t))
+	b.run(t, "CREATE TABLE outbox "+outboxColumns, "FLUSH BINARY LOGS")
+	before := flat(b.Scalar(t, "", "SELECT @@global.gtid_executed"))
+	b.run(t, "INSERT INTO outbox (payload) VALUES ('1')")
+	o := b.options(t, "outbox")
+	file := open(t, o, event.Checkpoint{}).cp.Position.File
+
+	for name, start := range map[string]binlog.Start{
+		"earliest": {Mode: "earliest"},
+		"gtid":     {Mode: "gtid", GTID: before},
+		"position": {Mode: "position", File: file, Pos: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Start = start
+			s := open(t, o, event.Checkpoint{})
+			require.Equal(t, "1", s.read(t, 1)[0].payload)
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		o.Start = binlog.Start{}
+		_, err := tryOpen(t, o, event.Checkpoint{})
+		f := requireFault(t, err, "OT3011", event.Usage)
+		require.Contains(t, f.Hint, "earliest")
+	})
+}
+
+func TestLargeTransactionGoesThroughTheSpillFile(t *testing.T) {
+	b := newBench(t, servers.MySQL(t))
+	b.run(t, "CREATE TABLE outbox "+outboxColumns)
+	o := b.options(t, "outbox")
+	s := open(t, o, event.Checkpoint{})
+	const rows = 300_000
+	fill := "INSERT INTO outbox (payload) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT CONCAT('%s', i, REPEAT('.', 200)) FROM n"
+	b.run(t, "SET SESSION cte_max_recursion_depth = 10000000",
+		"START TRANSACTION", fmt.Sprintf(fill, rows, "gone"), "ROLLBACK",
+		"START TRANSACTION", fmt.Sprintf(fill, rows, "p"), "COMMIT",
+		"INSERT INTO outbox (payload) VALUES ('after')")
+	events := s.read(t, rows+1)
+	require.Len(t, events, rows+1)
+	for i, e := range events[:rows] {
+		if e.index != uint64(i) || !strings.HasPrefix(e.payload, fmt.Sprintf("p%d.", i+1)) {
+			t.Fatalf("row %d is %d %.20q", i, e.index, e.payload)
+		}
+	}
+	require.Equal(t, "after", events[rows].payload)
+}
