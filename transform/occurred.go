@@ -134,21 +134,15 @@ func daysSinceEpoch(year, month, day int) int64 {
 func appendTime(b []byte, t time.Time) []byte {
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
-	b = appendDigits(b, year, 4)
-	b = appendDigits(append(b, '-'), int(month), 2)
-	b = appendDigits(append(b, '-'), day, 2)
-	b = appendDigits(append(b, 'T'), hour, 2)
-	b = appendDigits(append(b, ':'), minute, 2)
-	b = appendDigits(append(b, ':'), second, 2)
-	b = appendDigits(append(b, '.'), t.Nanosecond()/1000, 6)
+	micros := t.Nanosecond() / 1000
+	b = append2(append2(b, year/100), year%100)
+	b = append2(append(b, '-'), int(month))
+	b = append2(append(b, '-'), day)
+	b = append2(append(b, 'T'), hour)
+	b = append2(append(b, ':'), minute)
+	b = append2(append(b, ':'), second)
+	b = append2(append2(append2(append(b, '.'), micros/10_000), micros/100%100), micros%100)
 	return append(b, 'Z')
 }
 
-func appendDigits(b []byte, n, width int) []byte {
-	var d [6]byte
-	for i := width - 1; i >= 0; i-- {
-		d[i] = byte('0' + n%10)
-		n /= 10
-	}
-	return append(b, d[:width]...)
-}
+func append2(b []byte, n int) []byte { return append(b, byte('0'+n/10), byte('0'+n%10)) }
