@@ -168,4 +168,3 @@ func requireFault(t testing.TB, err error, code string, class event.Class) *even
 }
 
 func flat(gtid string) string { return strings.ReplaceAll(gtid, "\n", "") }
-
