@@ -56,6 +56,7 @@ func (m *Metrics) newPipeline(name string) *perPipeline {
 			m.counters[sendErrors].WithLabelValues(name, class.String())
 		}
 	}
+	m.counters[eventsFiltered].WithLabelValues(name, "dropped")
 	// Nothing reports these yet, they are there all the same for dashboards and alerts.
 	g(parkedEvents)
 	g(parkedOldest)
