@@ -88,6 +88,7 @@ func (unlimited) Value(any) any               { return nil }
 // I1, I4: whatever the instant of a SIGKILL, the file opens, and holds the last save that was reported or the one that was
 // under way: never an older one, never one that was not begun.
 func TestKillNeverCostsASavedPosition(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	var saved, about uint64
@@ -157,7 +158,7 @@ func starve(dir string) {
 	ok("limit", unix.Getrlimit(unix.RLIMIT_FSIZE, &was))
 	ok("limit", unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(info.Size()), Max: was.Max}))
 	big := pg(2, 2)
-	big.Depends = fmt.Appendf(nil, `{"pad":%q}`, strings.Repeat("x", 1<<20))
+	big.Depends = fmt.Appendf(nil, `{"pad":%q}`, strings.Repeat("x", 256<<10))
 	for range 2 {
 		err = s.Save(unlimited{}, map[string]event.Checkpoint{"orders": big})
 		f := event.AsFault(err)
@@ -176,6 +177,7 @@ func starve(dir string) {
 }
 
 func TestAFullDiskHoldsThePositionAndPasses(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cmd := child(t, "starve", dir)
 	out, err := cmd.Output()

@@ -14,7 +14,7 @@ import (
 
 // Set puts a pipeline's checkpoint where a person wants it, in any direction, with an audit entry in the same commit. The
 // checkpoint before goes into the history, so that it can be found again. SavedAt and Version are stamped, Events and Sink
-// are kept from before where cp has none; Position, Prefix and Depends are taken as they are (a prefix and what was
+// are kept from before where cp has none, and so are acceptances that wait for the next start; Position, Prefix and Depends are taken as they are (a prefix and what was
 // depended on belong to a position, so a caller that moves it leaves them empty unless it knows better).
 func (s *Store) Set(ctx context.Context, pipeline string, cp event.Checkpoint, by By) error {
 	if cp.IsZero() {
@@ -27,7 +27,7 @@ func (s *Store) Set(ctx context.Context, pipeline string, cp event.Checkpoint, b
 		if cp.Sink.Kind == "" {
 			cp.Sink = stored.Sink
 		}
-		cp.Accepted = nil
+		cp.Accepted = stored.Accepted
 		cp.SavedAt, cp.Version = s.now().UTC(), s.version
 		return cp, nil
 	})

@@ -82,6 +82,16 @@ func TestAnAcceptanceIsUsedUpByTheNextSave(t *testing.T) {
 	require.Equal(t, []string{"OT2013"}, audits[0].After.Accepted)
 }
 
+func TestAnAcceptanceOutlivesASet(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	save(t, s, map[string]event.Checkpoint{"orders": pg(100, 42)})
+	require.NoError(t, s.Accept(t.Context(), "orders", "OT5007", By{"ada", "new cluster"}))
+	require.NoError(t, s.Set(t.Context(), "orders", pg(50, 0), By{"ada", "and from further back"}))
+	got, err := s.Load("orders")
+	require.NoError(t, err)
+	require.Equal(t, []string{"OT5007"}, got.Accepted, "both are meant for the next start")
+}
+
 func TestAFindingCanBeAcceptedBeforeThereIsAPosition(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	require.NoError(t, s.Accept(t.Context(), "new", "OT3011", By{"ada", "renamed on purpose"}))

@@ -101,7 +101,7 @@ func TestNobodyListens(t *testing.T) {
 func TestAFaultArrivesAsItWas(t *testing.T) {
 	dir := shortDir(t)
 	for c := event.Retry; c <= event.Internal; c++ {
-		want := &event.Fault{Code: "OT2013", Class: c, Op: "o", Place: "p", Text: "t", Hint: "h", Immediate: true, Err: errors.New("cause")}
+		want := &event.Fault{Code: "OT2013", Class: c, Op: "o", Place: "p", Text: "t", Hint: "h", Immediate: true, Standby: true, Err: errors.New("cause")}
 		s := serve(t, dir, map[string]Handle{"fail": func(context.Context, json.RawMessage) (any, error) { return nil, want }})
 		require.Equal(t, want, Ask(t.Context(), dir, "fail", nil, nil))
 		require.NoError(t, s.Close(t.Context()))

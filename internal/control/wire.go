@@ -27,11 +27,12 @@ type wireFault struct {
 	Text      string `json:"text"`
 	Hint      string `json:"hint,omitempty"`
 	Immediate bool   `json:"immediate,omitempty"`
+	Standby   bool   `json:"standby,omitempty"`
 	Cause     string `json:"cause,omitempty"`
 }
 
 func toWire(f *event.Fault) *wireFault {
-	w := &wireFault{Code: f.Code, Class: f.Class.String(), Op: f.Op, Place: f.Place, Text: f.Text, Hint: f.Hint, Immediate: f.Immediate}
+	w := &wireFault{Code: f.Code, Class: f.Class.String(), Op: f.Op, Place: f.Place, Text: f.Text, Hint: f.Hint, Immediate: f.Immediate, Standby: f.Standby}
 	if f.Err != nil {
 		w.Cause = f.Err.Error()
 	}
@@ -39,7 +40,7 @@ func toWire(f *event.Fault) *wireFault {
 }
 
 func (w *wireFault) fault() *event.Fault {
-	f := &event.Fault{Code: w.Code, Class: event.Internal, Op: w.Op, Place: w.Place, Text: w.Text, Hint: w.Hint, Immediate: w.Immediate}
+	f := &event.Fault{Code: w.Code, Class: event.Internal, Op: w.Op, Place: w.Place, Text: w.Text, Hint: w.Hint, Immediate: w.Immediate, Standby: w.Standby}
 	for c := event.Retry; c <= event.Internal; c++ {
 		if c.String() == w.Class {
 			f.Class = c
