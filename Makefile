@@ -1,10 +1,11 @@
 # Everything that is done to outtail is a target here; `make help` lists them. CI runs `make test` and nothing else.
 
 GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-IMAGE   ?= outtail:$(VERSION)
+# Of a tagged commit; else the binary keeps the version that is in its source.
+VERSION ?= $(shell git describe --tags --dirty 2>/dev/null)
+IMAGE   ?= outtail:$(or $(VERSION),dev)
 # A release build: static, without paths of the machine that built it.
-BUILD   := CGO_ENABLED=0 $(GO) build -trimpath
+BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(if $(VERSION),-X main.version=$(VERSION))'
 # The servers' environment, written by setup.
 SERVERS := bin/servers.env
 LINT    := $(shell command -v golangci-lint 2>/dev/null || echo $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)

@@ -62,7 +62,7 @@ build() { # a line of specs
 		mvn -B -q -f "$tmp/context/pom.xml" -Dv="${image#*:}" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$tmp/context/libs" >&2
 	fi
 	# shellcheck disable=SC2046
-	docker build -q --build-arg BASE="$base" $(printf -- '--build-arg %s ' ${args#* }) --label outtail.spec="$(fingerprint "$line")" \
+	docker build -q --force-rm --build-arg BASE="$base" $(printf -- '--build-arg %s ' ${args#* }) --label outtail.spec="$(fingerprint "$line")" \
 		-t "outtail-test/$image" "$tmp/context" >"$tmp/log" 2>&1 || { cat "$tmp/log" >&2; exit 1; }
 	echo "build: $image built in $SECONDS s"
 }
