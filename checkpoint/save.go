@@ -22,9 +22,9 @@ func (s *Store) Load(pipeline string) (event.Checkpoint, error) {
 }
 
 // Save stores checkpoints of any number of pipelines in one commit; they are on disk when it returns nil, and not stored
-// when it does not (I4). SavedAt and Version are filled in where they are empty. Findings that were accepted are used up
-// by a save, whatever the entries say: an acceptance belongs to the connect that came before it and must not lie in wait
-// for another finding of the same code.
+// when it does not (I4). SavedAt and Version are filled in where they are empty. Accepted findings are those of the entry
+// and no others, so a save without any uses up what was accepted: an acceptance belongs to the connect that it allowed,
+// and must not lie in wait for another finding of the same code.
 //
 // A position that went back is refused as a fault of ours (only Set goes back): stored, it would send again without
 // anybody having asked for it.
@@ -50,7 +50,6 @@ func (s *Store) Save(ctx context.Context, entries map[string]event.Checkpoint) e
 			if text := wentBack(stored, cp); text != "" {
 				return faultBackwards(name, text)
 			}
-			cp.Accepted = nil
 			if cp.SavedAt.IsZero() {
 				cp.SavedAt = now
 			}
