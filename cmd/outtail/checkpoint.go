@@ -18,6 +18,7 @@ import (
 	"github.com/outtail/outtail/checkpoint"
 	"github.com/outtail/outtail/config"
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/control"
 )
 
 func newCheckpoint(c *cli) *cobra.Command {
@@ -269,11 +270,16 @@ not sent. Refused while outtail runs.`,
 	return cmd
 }
 
-// readState reads the state file.
+// readState asks the running process, and reads the state file where none runs.
 func readState(ctx context.Context, cfg *config.Config) (checkpoint.State, error) {
+	var state checkpoint.State
+	err := control.Ask(ctx, cfg.DataDir, requestShow, nil, &state)
+	if !errors.Is(err, control.ErrNotRunning) {
+		return state, err
+	}
 	store, err := checkpoint.OpenReadOnly(checkpoint.Options{Dir: cfg.DataDir, Version: version})
 	if err != nil {
-		return checkpoint.State{}, err
+		return state, err
 	}
 	defer store.Close()
 	return store.Show()

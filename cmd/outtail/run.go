@@ -2,18 +2,23 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/outtail/outtail/admin"
 	"github.com/outtail/outtail/checkpoint"
 	"github.com/outtail/outtail/config"
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/control"
+	"github.com/outtail/outtail/metrics"
 	"github.com/outtail/outtail/pipeline"
 )
 
@@ -100,7 +105,12 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	for _, p := range cfg.Pipelines {
 		maxInterval = min(maxInterval, p.Checkpoint.Interval)
 	}
-	p := &process{cfg: cfg, store: store, observer: observer, log: log, stdout: c.stdout}
+	names := make([]string, len(cfg.Pipelines))
+	for i, pc := range cfg.Pipelines {
+		names[i] = pc.Name
+	}
+	m := metrics.New(metrics.Options{Version: version, Pipelines: names})
+	p := &process{cfg: cfg, store: store, observer: m, log: log, stdout: c.stdout}
 	p.committer = pipeline.NewCommitter(store, maxInterval, log, p.observer)
 	pipelines := make([]*pipeline.Pipeline, len(cfg.Pipelines))
 	for i, pc := range cfg.Pipelines {
@@ -115,6 +125,12 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	defer committer.Wait()
 	defer stopCommitter()
 
+	closeServers, err := c.listen(cfg, store, m, pipelines, log)
+	if err != nil {
+		return err
+	}
+	defer closeServers()
+
 	log.Info("outtail starts", "version", version, "pipelines", len(pipelines), "data_dir", cfg.DataDir)
 	results := make([]error, len(pipelines))
 	for i, pl := range pipelines {
@@ -126,6 +142,58 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	}
 	running.Wait()
 	return errors.Join(results...)
+}
+
+// requestShow is what `checkpoint show` asks the running process.
+const requestShow = "checkpoint/show"
+
+// listen opens the admin listener and the control socket; the returned function closes both.
+func (c *cli) listen(cfg *config.Config, store *checkpoint.Store, m *metrics.Metrics, ps []*pipeline.Pipeline, log *slog.Logger) (func(), error) {
+	ctl, err := control.Serve(control.ServerOptions{
+		Dir: cfg.DataDir, Version: version, Logger: log,
+		Handles: map[string]control.Handle{
+			requestShow: func(context.Context, json.RawMessage) (any, error) { return store.Show() },
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	adm, err := admin.Serve(admin.Options{
+		Listen: cfg.Admin.Listen, Version: version, Metrics: m.Handler(), Logger: log,
+		Status: func() []admin.PipelineStatus { return statuses(ps) },
+	})
+	closing := func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if err := adm.Shutdown(ctx); err != nil {
+			log.Debug("closing the admin listener", "error", err)
+		}
+		if err := ctl.Close(ctx); err != nil {
+			log.Debug("closing the control socket", "error", err)
+		}
+	}
+	if err != nil {
+		closing()
+		return nil, err
+	}
+	return closing, nil
+}
+
+// statuses is what /readyz says: ready is who streams, or waits as a standby.
+func statuses(ps []*pipeline.Pipeline) []admin.PipelineStatus {
+	out := make([]admin.PipelineStatus, len(ps))
+	for i, p := range ps {
+		state, _, why := p.State()
+		s := admin.PipelineStatus{Name: p.Name(), State: state.String(), Ready: state == pipeline.Streaming}
+		standby := len(why) > 0
+		for _, r := range why {
+			standby = standby && r.Fault.Standby
+			s.Reasons = append(s.Reasons, admin.Reason{Code: r.Fault.Code, Text: r.Fault.Error(), Since: r.Since})
+		}
+		s.Ready = s.Ready || (standby && state == pipeline.Degraded)
+		out[i] = s
+	}
+	return out
 }
 
 // logError tells a fault with the fields that a person acts on.

@@ -21,7 +21,7 @@ func TestEveryCommittedEventArrives(t *testing.T) {
 			"Source": db.Source(""), "Topic": topic, "Brokers": strings.Join(kafka.Brokers(), ", "),
 		})
 		p := o.Start(t)
-		p.Until(t, "streaming", func() bool { return strings.Contains(p.Stderr(), "to=streaming") })
+		p.WaitReady(t)
 		load := shop.Load{Events: 20_000, Aggregates: 200, Writers: 4, Topic: topic, Seed: 1}
 		written := load.Write(t, t.Context(), db)
 		committed := written.Committed(t, db)

@@ -2,6 +2,7 @@ package shop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/test/harness"
@@ -90,6 +93,9 @@ func (l Load) writer(ctx context.Context, db Database, w *Written, n, of int) er
 		rows := min(1+rnd.IntN(50), share-done)
 		kept, err := l.transaction(ctx, db, w, rnd, n, of, rows, seq)
 		done += kept
+		if rolledBack(err) {
+			continue
+		}
 		if err != nil {
 			if !l.Persist || ctx.Err() != nil {
 				return err
@@ -156,6 +162,13 @@ func (l Load) transaction(ctx context.Context, db Database, w *Written, rnd *ran
 	w.all = append(w.all, mine...)
 	w.mu.Unlock()
 	return len(mine), tx.Commit(ctx)
+}
+
+// rolledBack says that the server chose the transaction as the victim of a deadlock: nothing of it committed.
+func rolledBack(err error) bool {
+	var my *mysql.MySQLError
+	var pg *pgconn.PgError
+	return errors.As(err, &my) && my.Number == 1213 || errors.As(err, &pg) && pg.Code == "40P01"
 }
 
 func newID(rnd *rand.Rand) string {
