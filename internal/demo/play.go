@@ -82,8 +82,9 @@ type act struct {
 
 // wound is a kill from which outtail has not recovered yet.
 type wound struct {
-	at                    time.Time
-	delivered, duplicates uint64
+	at         time.Time
+	duplicates uint64 // absorbed before
+	records    uint64 // what the broker had got from the life that ended; whatever comes beyond is the next life's
 }
 
 // sell runs until the end is wished for.
@@ -127,9 +128,10 @@ func (a *act) strike(t Tally) error {
 	a.connector.kill()
 	a.kills++
 	a.nextKill = time.Now().Add(a.options.KillEvery)
-	err := a.connector.start()
-	a.wound.delivered = a.checker.Tally(time.Now()).Delivered // the old life's last words were read by now
-	return err
+	for _, end := range a.broker.ends() {
+		a.wound.records += uint64(end)
+	}
+	return a.connector.start()
 }
 
 // until waits for a condition while arrivals go on; it gives up when nothing arrived for as long as patience.
@@ -177,7 +179,7 @@ func (a *act) look() Tally {
 		a.lags = a.lags[max(0, len(a.lags)-lagWidth):]
 	}
 	a.lags[len(a.lags)-1] = max(a.lags[len(a.lags)-1], t.Lag) // a second shows its worst moment
-	if w := a.wound; w != nil && t.Lag < caughtUp && t.Delivered > w.delivered {
+	if w := a.wound; w != nil && t.Lag < caughtUp && t.Delivered+t.Duplicates > w.records {
 		a.notes = append(a.notes, fmt.Sprintf("%s  SIGKILL, caught up %s later, %s duplicates absorbed",
 			clockTime(w.at.Sub(a.began)), span(now.Sub(w.at)), count(t.Duplicates-w.duplicates)))
 		a.wound = nil

@@ -12,7 +12,7 @@ import (
 
 const (
 	// lookEvery is how often the state is looked at, drawEvery how often it is drawn.
-	lookEvery = 100 * time.Millisecond
+	lookEvery = 50 * time.Millisecond
 	drawEvery = 300 * time.Millisecond
 	// drainPatience is how long nothing may arrive before what is missing counts as lost. Generous: a loaded machine is
 	// slow, and outtail's backoff towards a broker reaches some ten seconds.
