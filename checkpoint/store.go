@@ -105,7 +105,7 @@ func Open(o Options) (_ *Store, err error) {
 	}()
 	s.ran = readMarker(o.Dir)
 
-	switch _, statErr := os.Stat(s.path); {
+	switch info, statErr := os.Stat(s.path); {
 	case errors.Is(statErr, fs.ErrNotExist):
 		if len(s.ran) > 0 {
 			s.log.Warn("the state file is gone although pipelines ran with this data_dir before", "file", s.path, "pipelines", sortedKeys(s.ran))
@@ -115,6 +115,10 @@ func Open(o Options) (_ *Store, err error) {
 		}
 	case statErr != nil:
 		return nil, faultUnusable("open state", s.path, statErr)
+	case info.Mode().Perm()&0o077 != 0: // restored from a backup, say
+		if err := os.Chmod(s.path, 0o600); err != nil {
+			s.log.Warn("others can read or write the state file", "file", s.path, "mode", info.Mode().Perm(), "err", err)
+		}
 	}
 	if err := s.openFile(); err != nil {
 		return nil, err

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
@@ -105,6 +107,39 @@ func TestNobodyElseCanReadTheFiles(t *testing.T) {
 		info, err := f.Info()
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), f.Name())
+	}
+	require.NoError(t, s.Close())
+	require.NoError(t, os.Chmod(s.Path(), 0o644))
+	open(t, Options{Dir: dir})
+	info, err = os.Stat(s.Path())
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "closed again after a restore that opened it")
+}
+
+func TestPipelinesSaveWhileCommandsLook(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	var wg sync.WaitGroup
+	for _, name := range []string{"orders", "stock", "billing"} {
+		wg.Go(func() {
+			for i := range uint64(10) {
+				assert.NoError(t, s.Save(context.Background(), map[string]event.Checkpoint{name: pg(event.LSN(i+1), i)}))
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 30 {
+			st, err := s.Show()
+			assert.NoError(t, err)
+			assert.LessOrEqual(t, len(st.Pipelines), 3)
+			s.RanBefore("orders")
+		}
+	})
+	wg.Wait()
+	st, err := s.Show()
+	require.NoError(t, err)
+	require.Len(t, st.Pipelines, 3)
+	for _, p := range st.Pipelines {
+		require.Equal(t, uint64(9), p.Events)
 	}
 }
 
