@@ -103,7 +103,10 @@ func (r *rig) calmed() {
 }
 
 func quick(s *Sink) {
-	s.pace = pace{lookMin: 5 * time.Millisecond, lookMax: 40 * time.Millisecond, tick: 5 * time.Millisecond, stall: 100 * time.Millisecond, cluster: time.Hour}
+	s.pace = pace{
+		lookMin: 5 * time.Millisecond, lookMax: 40 * time.Millisecond, tick: 5 * time.Millisecond, stall: 100 * time.Millisecond, cluster: time.Hour,
+		metadata: 10 * time.Millisecond, retry: func(int) time.Duration { return 5 * time.Millisecond },
+	}
 }
 
 func cluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {

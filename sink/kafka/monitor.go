@@ -187,8 +187,8 @@ func (s *Sink) inspect(t *topic, client *kgo.Client) {
 	if s.closed || s.rebuilding || client != s.client || t.tended || !t.handed {
 		return
 	}
-	if f != nil && aboutTopic(f) || f == nil && found.id != t.id {
-		t.ready = false
+	if f != nil && aboutTopic(f) || f == nil && (found.id != t.id || found.partitions != len(t.parts)) {
+		s.fence(t)
 		if f != nil {
 			s.raise(conditionTopic+t.name, f)
 		}

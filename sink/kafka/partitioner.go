@@ -1,49 +1,28 @@
 package kafka
 
 import (
-	"context"
-
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outtail/outtail/event"
 )
 
-// partitioner places records as Java's default partitioner does (murmur2 over the key, sticky without one), except those
-// whose row names a partition.
-type partitioner struct{ java kgo.Partitioner }
-
-func newPartitioner() kgo.Partitioner { return partitioner{kgo.StickyKeyPartitioner(nil)} }
-
-type explicitKey struct{}
-
-// explicit marks a record whose Partition was asked for. The record's own field cannot tell: the client writes its choice
-// into it and may ask again afterwards.
-var explicit = context.WithValue(context.Background(), explicitKey{}, true)
-
-func (p partitioner) ForTopic(topic string) kgo.TopicPartitioner {
-	java := p.java.ForTopic(topic)
-	onNewBatch, _ := java.(kgo.TopicPartitionerOnNewBatch)
-	return &topicPartitioner{java, onNewBatch}
-}
-
-type topicPartitioner struct {
-	java       kgo.TopicPartitioner
-	onNewBatch kgo.TopicPartitionerOnNewBatch
-}
-
-// RequiresConsistency is true where order depends on the choice: the same place whether or not the leader is up.
-func (p *topicPartitioner) RequiresConsistency(r *kgo.Record) bool {
-	return r.Context == explicit || p.java.RequiresConsistency(r)
-}
-
-// Partition gives an index that the client refuses where the partition does not exist (yet).
-func (p *topicPartitioner) Partition(r *kgo.Record, n int) int {
-	if r.Context == explicit {
-		return int(r.Partition)
+// partition places a message as Java's default partitioner does (murmur2 over the key, any partition without one), unless its
+// row names the partition. The client's own implementation is asked; the sink needs the answer before the client does.
+func (t *topic) partition(m *event.Message) int32 {
+	if m.Partition >= 0 {
+		return m.Partition
 	}
-	return p.java.Partition(r, n)
-}
-
-func (p *topicPartitioner) OnNewBatch() {
-	if p.onNewBatch != nil {
-		p.onNewBatch.OnNewBatch()
+	if len(t.parts) == 1 {
+		return 0
 	}
+	r := kgo.Record{Key: m.Key}
+	p := t.java.Partition(&r, len(t.parts))
+	if m.Key == nil && t.parts[p].flying > 0 {
+		// Without a key there is no order to keep, so that a busy partition need not be waited for.
+		if sticky, ok := t.java.(kgo.TopicPartitionerOnNewBatch); ok {
+			sticky.OnNewBatch()
+			p = t.java.Partition(&r, len(t.parts))
+		}
+	}
+	return int32(p)
 }

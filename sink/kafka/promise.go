@@ -10,17 +10,22 @@ func (s *Sink) done(e *entry, err error) {
 		return
 	}
 	t := e.t
+	p := &t.parts[e.part]
 	t.flying--
+	p.flying--
 	s.flying--
 	switch {
 	case e.state != flying: // told as failed meanwhile (the cluster changed)
 	case err == nil:
 		s.acked(e)
+		if p.flying == 0 && len(p.queue) > 0 {
+			s.turn(p)
+		}
 	default:
 		s.broke(e, err)
 	}
-	if t.flying == 0 && t.broken {
-		t.kick()
+	if t.flying == 0 && !t.ready {
+		t.kick() // a tender may wait for this
 	}
 	if s.flying == 0 {
 		s.notify()
@@ -73,11 +78,13 @@ func (s *Sink) broke(e *entry, err error) {
 		return
 	}
 	if !t.broken {
-		t.broken, t.lowest = true, e.seq
+		t.broken = true
 		s.c.Logger.Warn("records were given back and will be sent again", "topic", t.name, "err", err)
 	}
-	t.lowest = min(t.lowest, e.seq)
-	t.ready = false
+	if p := &t.parts[e.part]; !p.broken || e.seq < p.lowest {
+		p.broken, p.lowest = true, e.seq
+	}
+	s.fence(t)
 	s.hold(e)
 	switch v {
 	case refusedRecord:
@@ -111,18 +118,36 @@ func (s *Sink) fail(e *entry, f *event.Fault) {
 	s.notify()
 }
 
-// rewind holds again everything of the topic from the lowest record that was given back on, taking acks back that were early.
-// Nothing of the topic is flying. Call it with mu held.
+// repartition gives a topic another number of partitions. Nothing of it is flying. What is acked in the window keeps its ack:
+// its partition of then is none of now. Call it with mu held.
+func (s *Sink) repartition(t *topic, n int) {
+	for i := range s.window.n {
+		if e := s.window.at(i); e.t == t {
+			e.part = -1
+		}
+	}
+	t.parts = make([]part, n)
+}
+
+// rewind holds again everything of a partition from the lowest record that was given back on, taking acks back that came for
+// later ones: the client acknowledges in order, but refuses some records before they are in it. Nothing of the topic is flying.
+// Call it with mu held.
 func (s *Sink) rewind(t *topic) {
 	if !t.broken {
 		return
 	}
 	for i := range s.window.n {
 		e := s.window.at(i)
-		if e.t == t && e.state == acked && e.seq > t.lowest {
+		if e.t != t || e.state != acked || e.part < 0 {
+			continue
+		}
+		if p := &t.parts[e.part]; p.broken && e.seq > p.lowest {
 			s.c.Acks.Reopened(e.seq)
 			s.hold(e)
 		}
+	}
+	for i := range t.parts {
+		t.parts[i].broken = false
 	}
 	t.broken = false
 }

@@ -71,7 +71,7 @@ func (s *Sink) place(e *entry) {
 		s.hold(e)
 		return
 	}
-	s.hand(e)
+	s.queue(e)
 }
 
 // open says whether the topic takes records now, and has it looked up if nobody knows. Call it with mu held.
@@ -94,8 +94,8 @@ func (s *Sink) fits(e *entry) bool {
 	var f *event.Fault
 	if n := batchSize(m); n > t.limit {
 		f = tooLarge(m, n, t.limit)
-	} else if int(m.Partition) >= t.partitions {
-		f = partitionMissing(m, t.partitions)
+	} else if int(m.Partition) >= len(t.parts) {
+		f = partitionMissing(m, len(t.parts))
 	}
 	if f == nil {
 		return true
@@ -104,7 +104,7 @@ func (s *Sink) fits(e *entry) bool {
 		s.fail(e, f)
 		return false
 	}
-	t.ready = false
+	s.fence(t)
 	s.tendTo(t)
 	return false
 }
@@ -119,21 +119,59 @@ func (s *Sink) hold(e *entry) {
 	s.blocked.add(e.m)
 }
 
+// queue gives a message its partition, and hands it over if it is the partition's turn: nothing is handed over while something
+// of the partition is flying. The client fails all that is buffered for a partition and at once takes more, so what is handed
+// over between a failure and its promise would overtake what failed (I3). Batches are what gathers while the last ones fly.
+// Call it with mu held; the topic is open.
+func (s *Sink) queue(e *entry) {
+	t := e.t
+	e.part = t.partition(e.m)
+	p := &t.parts[e.part]
+	if p.flying > 0 {
+		e.state = queued
+		p.queue = append(p.queue, e)
+		return
+	}
+	s.hand(e)
+}
+
+// turn hands over what waited for a partition's turn. Call it with mu held; the topic is open.
+func (s *Sink) turn(p *part) {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	for i, e := range p.queue {
+		p.queue[i] = nil
+		s.hand(e)
+	}
+	p.queue = p.queue[:0]
+}
+
+// fence stops a topic: what waited for a turn waits for the topic now. Call it with mu held.
+func (s *Sink) fence(t *topic) {
+	t.ready = false
+	for i := range t.parts {
+		p := &t.parts[i]
+		for j, e := range p.queue {
+			p.queue[j] = nil
+			s.hold(e)
+		}
+		p.queue = p.queue[:0]
+	}
+}
+
 // hand gives a message to the client. Produce does not block: the client has no limits of its own, and its promises come from
 // another goroutine. Call it with mu held.
 func (s *Sink) hand(e *entry) {
 	m, r := e.m, &e.record
 	r.Topic, r.Key, r.Value, r.Timestamp = m.Topic, m.Key, m.Value, m.Timestamp
-	r.Context, r.Partition = context.Background(), 0
-	if m.Partition >= 0 {
-		r.Context, r.Partition = explicit, m.Partition
-	}
+	r.Context, r.Partition = context.Background(), e.part
 	r.Headers = r.Headers[:0]
 	for i := range m.Headers {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: m.Headers[i].Name, Value: m.Headers[i].Value})
 	}
 	e.state = flying
 	e.t.flying++
+	e.t.parts[e.part].flying++
 	e.t.handed = true
 	s.flying++
 	s.client.Produce(context.Background(), r, e.promise)
@@ -156,7 +194,7 @@ func (s *Sink) release() {
 				s.hold(e)
 				continue
 			}
-			s.hand(e)
+			s.queue(e)
 		}
 	}
 }

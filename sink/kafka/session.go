@@ -17,6 +17,7 @@ import (
 func (s *Sink) newClient() (*kgo.Client, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(s.c.Brokers...),
+		kgo.Dialer(s.dial),
 		kgo.ClientID(s.c.ClientID),
 		kgo.WithLogger(kslog.New(slog.New(calm{s.c.Logger.Handler()}))),
 		kgo.WithHooks(&s.hooks),
@@ -35,7 +36,7 @@ func (s *Sink) newClient() (*kgo.Client, error) {
 			s.c.Logger.Warn("the broker lost track of what was produced; sending on under a new epoch", "topic", topic, "partition", partition)
 		}),
 
-		kgo.RecordPartitioner(newPartitioner()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), // chosen in topic.partition
 		kgo.ProducerBatchCompression(s.c.codec),
 		kgo.ProducerLinger(s.c.Linger),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
@@ -47,15 +48,15 @@ func (s *Sink) newClient() (*kgo.Client, error) {
 		// The sink bounds bytes, the pipeline events; the client must not block under the sink's lock.
 		kgo.MaxBufferedRecords(math.MaxInt32),
 		// A moved leader or a new topic is found within this time.
-		kgo.MetadataMinAge(500 * time.Millisecond),
+		kgo.MetadataMinAge(s.pace.metadata),
 		// Requests of ours are repeated by those who need them; what is slow here is only a late word about the cause.
 		kgo.RetryTimeout(askTimeout),
 		kgo.RequestRetries(2),
 		// A broker that hangs up at once may only be restarting. Without this the client gives records back for it.
 		kgo.AlwaysRetryEOF(),
 	}
-	if s.c.tls != nil {
-		opts = append(opts, kgo.DialTLSConfig(s.c.tls))
+	if s.pace.retry != nil {
+		opts = append(opts, kgo.RetryBackoffFn(s.pace.retry))
 	}
 	if s.c.sasl != nil {
 		opts = append(opts, kgo.SASL(s.c.sasl))
@@ -118,6 +119,9 @@ func (s *Sink) rebuild(f *event.Fault) {
 		return
 	}
 	s.rebuilding = true
+	for _, t := range s.topics {
+		s.fence(t)
+	}
 	var pause time.Duration
 	if s.rebuilds > 0 {
 		pause = s.backoff(s.rebuilds - 1)
@@ -161,7 +165,7 @@ func (s *Sink) renew(old *kgo.Client, pause time.Duration) {
 	}
 	for _, t := range s.topics {
 		s.rewind(t)
-		t.ready, t.handed = false, false
+		t.handed = false
 	}
 	s.client, s.rebuilding = client, false
 	for i := range s.window.n {

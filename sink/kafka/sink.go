@@ -34,6 +34,7 @@ type Sink struct {
 	// apart from mu. topic name -> int32
 	limits sync.Map
 	hooks  hooks
+	gate   sync.RWMutex // write-locked while a turn is handed over; connections' writes pass through it
 
 	mu      sync.Mutex
 	client  *kgo.Client
@@ -67,6 +68,8 @@ type Sink struct {
 // pace holds the times, so that tests need not wait.
 type pace struct {
 	lookMin, lookMax, tick, stall, cluster time.Duration
+	metadata                               time.Duration           // the client's shortest time between metadata requests
+	retry                                  func(int) time.Duration // the client's backoff; nil is its own, 250 ms to 5 s with jitter
 }
 
 // New checks the options, reads the TLS files and connects to nothing.
@@ -80,7 +83,9 @@ func New(o Options) (*Sink, error) {
 		topics:     make(map[string]*topic),
 		changed:    make(chan struct{}),
 		conditions: make(map[string]bool),
-		pace:       pace{lookPause, lookPauseMax, time.Second, stallAfter, clusterEvery},
+		pace: pace{
+			lookMin: lookPause, lookMax: lookPauseMax, tick: time.Second, stall: stallAfter, cluster: clusterEvery, metadata: 500 * time.Millisecond,
+		},
 	}
 	s.hooks.init(c)
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -124,6 +129,7 @@ func (s *Sink) Open(ctx context.Context) (event.SinkID, error) {
 // Flush waits until everything that was sent is acked or failed, or ctx ends. Where something failed and the rest can only wait
 // behind it, it returns that fault.
 func (s *Sink) Flush(ctx context.Context) error {
+	defer s.hurry(ctx)()
 	for {
 		s.mu.Lock()
 		if s.closed {
@@ -147,6 +153,27 @@ func (s *Sink) Flush(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// hurry ends the client's linger until it is called off. What is flushed is the answer of Flush, not of the client: the client
+// does not know of what is held.
+func (s *Sink) hurry(ctx context.Context) (calledOff func()) {
+	s.mu.Lock()
+	client := s.client
+	s.mu.Unlock()
+	if s.c.Linger == 0 || client == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { // ends with ctx or when the client has nothing left; calledOff waits for it
+		defer close(done)
+		_ = client.Flush(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
 	}
 }
 

@@ -21,7 +21,8 @@ type topic struct {
 	// ready: looked up, and records may go to the client. halted: an event of it failed, nothing goes any more.
 	ready, halted bool
 	id            [16]byte
-	partitions    int
+	parts         []part
+	java          kgo.TopicPartitioner
 	limit         int    // max.message.bytes
 	looks         uint64 // lookups that found it
 	// handed: the present client knows the topic, with the id and limit of that time.
@@ -29,9 +30,8 @@ type topic struct {
 
 	flying int
 
-	// broken: records were given back, lowest is the first of them; nothing goes out before a rewind.
+	// broken: records were given back; nothing goes out before a rewind.
 	broken bool
-	lowest uint64
 	// refused: the broker refused to append for want of a right; refusals counts how often in a row.
 	refused  bool
 	refusals int
@@ -44,7 +44,17 @@ type topic struct {
 	kicked     chan struct{}
 }
 
-func newTopic(name string) *topic { return &topic{name: name, kicked: make(chan struct{}, 1)} }
+// part is one partition.
+type part struct {
+	flying int
+	queue  []*entry // waits until nothing flies
+	broken bool     // records were given back, lowest is the first of them
+	lowest uint64
+}
+
+func newTopic(name string) *topic {
+	return &topic{name: name, kicked: make(chan struct{}, 1), java: kgo.StickyKeyPartitioner(nil).ForTopic(name)}
+}
 
 // kick makes a waiting tender look at once.
 func (t *topic) kick() {
@@ -109,7 +119,7 @@ func (s *Sink) settle(t *topic, client *kgo.Client, try int, found found, f *eve
 		s.rebuild(nil)
 		t.tended = false
 		return 0, true
-	case t.broken && t.flying > 0:
+	case (t.broken || found.partitions != len(t.parts)) && t.flying > 0:
 		return s.pace.lookMax, false // kicked by the last promise
 	case t.refused:
 		t.refused = false
@@ -117,9 +127,15 @@ func (s *Sink) settle(t *topic, client *kgo.Client, try int, found found, f *eve
 		return s.backoff(t.refusals - 1), false
 	}
 	t.looks++
-	t.id, t.partitions, t.limit = found.id, found.partitions, found.limit
-	s.limits.Store(t.name, int32(min(max(found.limit, minCap), maxCap)+lengthPrefix))
 	s.rewind(t)
+	t.id, t.limit = found.id, found.limit
+	if found.partitions != len(t.parts) {
+		s.repartition(t, found.partitions)
+		if t.handed {
+			client.ForceMetadataRefresh() // the client need not notice for minutes
+		}
+	}
+	s.limits.Store(t.name, int32(min(max(found.limit, minCap), maxCap)+lengthPrefix))
 	if t.refusals == 0 {
 		s.lower(conditionTopic + t.name)
 	}

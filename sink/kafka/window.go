@@ -10,7 +10,8 @@ import (
 type state uint8
 
 const (
-	held   state = iota // waits in the sink
+	held   state = iota // waits in the sink for its topic, or behind a held one
+	queued              // waits in the sink for its partition's turn
 	flying              // handed to the client
 	acked               // acknowledged, behind an unacked one
 	failed              // reported as Failed; blocks what must not overtake it
@@ -23,6 +24,7 @@ type entry struct {
 	promise func(*kgo.Record, error)
 	m       *event.Message
 	t       *topic
+	part    int32 // partition, from queued on; -1 where it was another layout's
 	seq     uint64
 	bytes   int64
 	looks   uint64 // the topic's lookups when this was sent: a refusal needs a later one
