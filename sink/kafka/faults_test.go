@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -378,6 +380,57 @@ func TestKeysAreHashedAsJavaDoes(t *testing.T) {
 	}
 }
 
+func TestAddedPartitionsAreUsedAsJavaWould(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	r := setUp(t, c)
+	r.mu.Lock()
+	r.pace.refresh = time.Millisecond
+	r.mu.Unlock()
+	r.send(0, "orders", "21")
+	r.flush()
+	adm := kadm.NewClient(admin(t, c))
+	_, err := adm.UpdatePartitions(r.ctx, 2, "orders")
+	require.NoError(t, err)
+	// "foobar" hashes to an even number, "21" to one as well, "abc" to an odd one.
+	for seq := uint64(1); c.PartitionInfo("orders", 1).HighWatermark == 0; seq++ {
+		require.NoError(t, r.ctx.Err(), "the new partition is never used")
+		r.send(seq, "orders", "abc")
+		r.flush()
+	}
+	for _, rec := range consume(t, c.ListenAddrs(), "orders") {
+		require.True(t, rec.Partition == 0 || string(rec.Key) == "abc")
+	}
+}
+
+func TestAcksThatCameTooEarlyAreTakenBack(t *testing.T) {
+	// 1 is flying, 2 was refused before it was in the client, 3 and 4 were acked; 4 is another partition's.
+	l := sinktest.NewLedger()
+	s, err := New(Options{Brokers: []string{"unused:9092"}, Acks: l})
+	require.NoError(t, err)
+	defer s.Close()
+	topic := newTopic("orders")
+	topic.parts = make([]part, 2)
+	for i, st := range []state{flying, held, acked, acked} {
+		e := s.entry(sinktest.Message(uint64(i+1), "orders", "a", ""))
+		e.t, e.state, e.part = topic, st, int32(i/3)
+		s.window.push(e)
+		l.Sent(e.seq)
+		if st == acked {
+			l.Acked(e.seq)
+		}
+	}
+	topic.broken = true
+	topic.parts[0] = part{broken: true, lowest: 2}
+	s.mu.Lock()
+	s.rewind(topic)
+	s.mu.Unlock()
+	require.Equal(t, 1, l.Reopens())
+	require.False(t, l.IsAcked(3))
+	require.True(t, l.IsAcked(4))
+	require.False(t, topic.broken || topic.parts[0].broken)
+	require.Empty(t, l.Illegal())
+}
+
 // rawRecords gives the batches of a produce request as they came.
 func rawRecords(req kmsg.Request) []byte {
 	var all []byte
@@ -389,11 +442,18 @@ func rawRecords(req kmsg.Request) []byte {
 	return all
 }
 
-func alter(t *testing.T, c *kfake.Cluster, topic, key, value string) {
+// admin is a client for requests beside the sink's.
+func admin(t *testing.T, c *kfake.Cluster) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DisableClientMetrics())
 	require.NoError(t, err)
-	defer cl.Close()
+	t.Cleanup(cl.Close)
+	return cl
+}
+
+func alter(t *testing.T, c *kfake.Cluster, topic, key, value string) {
+	t.Helper()
+	cl := admin(t, c)
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	res := kmsg.NewIncrementalAlterConfigsRequestResource()
 	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, topic

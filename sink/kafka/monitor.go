@@ -107,6 +107,7 @@ func (s *Sink) monitor() {
 			}
 		case now := <-tick.C:
 			s.checkProgress(&w, now)
+			s.refreshOne(now)
 			if now.Sub(w.compared) >= s.pace.cluster {
 				w.compared = now
 				s.compareCluster()
@@ -157,11 +158,7 @@ func (s *Sink) checkProgress(w *watchman, now time.Time) {
 			continue
 		}
 		mute = true
-		if !t.inspecting {
-			t.inspecting = true
-			s.wg.Add(1)
-			go s.inspect(t, s.client) // ends after one lookup
-		}
+		s.inspectSoon(t)
 	}
 	if mute && !s.conditions[conditionKafka] {
 		s.firstStalls = now.Sub(w.acksSince) < s.pace.stall
@@ -177,13 +174,35 @@ func minTime(a, b time.Time) time.Time {
 	return b
 }
 
-// inspect looks at a topic whose records are not acknowledged, and fences it where it is gone or refused.
+// refreshOne has a topic looked at whose last lookup is long ago: keys must go where other producers send them.
+func (s *Sink) refreshOne(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.topics {
+		if t.ready && t.handed && now.Sub(t.seen) >= s.pace.refresh && !t.inspecting {
+			s.inspectSoon(t)
+			return
+		}
+	}
+}
+
+// inspectSoon starts an inspection unless one runs. Call it with mu held.
+func (s *Sink) inspectSoon(t *topic) {
+	if t.inspecting || s.closed {
+		return
+	}
+	t.inspecting = true
+	s.wg.Add(1)
+	go s.inspect(t, s.client) // ends after one lookup
+}
+
+// inspect looks at a topic that was found before, and fences it where it is gone, refused, or another than it was.
 func (s *Sink) inspect(t *topic, client *kgo.Client) {
 	defer s.wg.Done()
 	found, f := s.look(client, t.name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.inspecting = false
+	t.inspecting, t.seen = false, time.Now()
 	if s.closed || s.rebuilding || client != s.client || t.tended || !t.handed {
 		return
 	}

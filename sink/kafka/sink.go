@@ -22,6 +22,8 @@ const (
 	stallAfter = 5 * time.Second
 	// clusterEvery is how often the cluster's id is compared while nothing reconnects.
 	clusterEvery = 30 * time.Second
+	// refreshEvery is how often a topic in use is looked up again, for partitions that were added: Java's metadata.max.age.ms.
+	refreshEvery = 5 * time.Minute
 	// closeWithin bounds Close.
 	closeWithin = 10 * time.Second
 )
@@ -67,9 +69,10 @@ type Sink struct {
 
 // pace holds the times, so that tests need not wait.
 type pace struct {
-	lookMin, lookMax, tick, stall, cluster time.Duration
-	metadata                               time.Duration           // the client's shortest time between metadata requests
-	retry                                  func(int) time.Duration // the client's backoff; nil is its own, 250 ms to 5 s with jitter
+	lookMin, lookMax, tick, stall, cluster, refresh time.Duration
+
+	metadata time.Duration           // the client's shortest time between metadata requests
+	retry    func(int) time.Duration // the client's backoff; nil is its own, 250 ms to 5 s with jitter
 }
 
 // New checks the options, reads the TLS files and connects to nothing.
@@ -84,7 +87,8 @@ func New(o Options) (*Sink, error) {
 		changed:    make(chan struct{}),
 		conditions: make(map[string]bool),
 		pace: pace{
-			lookMin: lookPause, lookMax: lookPauseMax, tick: time.Second, stall: stallAfter, cluster: clusterEvery, metadata: 500 * time.Millisecond,
+			lookMin: lookPause, lookMax: lookPauseMax, tick: time.Second, stall: stallAfter, cluster: clusterEvery, refresh: refreshEvery,
+			metadata: 500 * time.Millisecond,
 		},
 	}
 	s.hooks.init(c)

@@ -41,6 +41,7 @@ type topic struct {
 
 	tended     bool // a tender runs
 	inspecting bool // an inspection runs
+	seen       time.Time
 	kicked     chan struct{}
 }
 
@@ -127,6 +128,7 @@ func (s *Sink) settle(t *topic, client *kgo.Client, try int, found found, f *eve
 		return s.backoff(t.refusals - 1), false
 	}
 	t.looks++
+	t.seen = time.Now()
 	s.rewind(t)
 	t.id, t.limit = found.id, found.limit
 	if found.partitions != len(t.parts) {
