@@ -1,0 +1,119 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outtail/outtail/test/harness"
+	"github.com/outtail/outtail/test/shop"
+)
+
+// TestCrash kills the process with SIGKILL after 50 to 1,500 ms, again and again, during a load of 30,000 events. Nothing
+// is lost or invented, first occurrences stay in order per aggregate, every repeat is a contiguous re-run, and after each
+// kill the position in the file is behind what Kafka has.
+func TestCrash(t *testing.T) {
+	for name, c := range map[string]struct {
+		open          func(t *testing.T) shop.Database
+		events, kills int
+	}{
+		"postgres": {func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) }, 30_000, 30},
+		"mysql":    {func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) }, 30_000, 30},
+		"mysql by position": {func(t *testing.T) shop.Database {
+			return shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{Flags: []string{"--gtid_mode=OFF", "--enforce_gtid_consistency=OFF"}}), "mysql", nil)
+		}, 10_000, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // the load mostly waits
+			db, kafka := c.open(t), servers.Kafka(t)
+			topic := kafka.NewTopic(t, 3)
+			o := newOuttail(t, db, kafka, topic)
+			p := o.Start(t)
+			p.WaitReady(t) // the slot exists, or `start` was applied: from here on everything counts
+
+			written := &shop.Written{}
+			loaded := make(chan error, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			go func() { // ends with its load
+				loaded <- shop.Load{Events: c.events, Aggregates: 200, Topic: topic, Seed: 7, Pause: 25 * time.Millisecond}.WriteTo(ctx, db, written)
+			}()
+			rnd := rand.New(rand.NewPCG(1, 2))
+			kills, done := 0, false
+			for kills < c.kills || !done {
+				select {
+				case err := <-loaded:
+					require.NoError(t, err)
+					done = true
+				case <-time.After(50*time.Millisecond + time.Duration(rnd.IntN(1450))*time.Millisecond):
+				}
+				p.Kill(t)
+				kills++
+				if kills%5 == 0 { // reading all of Kafka costs more than the kill
+					s := readSaved(t, o)
+					delivered := harness.FromKafka(kafka.Records(t, topic))
+					requireBehindAcks(t, s, written.Committed(t, db), delivered)
+				}
+				p = o.Start(t)
+			}
+			committed := written.Committed(t, db)
+			p.Until(t, "everything delivered", func() bool { return readSaved(t, o).Events == uint64(len(committed)) })
+			require.Equal(t, 0, p.Terminate(t).Code)
+			report := harness.Check(committed, harness.FromKafka(kafka.Records(t, topic)), kills)
+			t.Logf("%d kills: %s", kills, report)
+			require.NoError(t, report.Err())
+		})
+	}
+}
+
+// TestCrashInsideATransaction kills within one transaction of 100,000 rows. The acked prefix of the transaction is stored,
+// so that a re-run does not begin at its first row each time: without that a fast killer would keep it from ever ending.
+func TestCrashInsideATransaction(t *testing.T) {
+	const rows = 100_000
+	for name, open := range map[string]func(t *testing.T) shop.Database{
+		"postgres": func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) },
+		"mysql":    func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, kafka := open(t), servers.Kafka(t)
+			topic := kafka.NewTopic(t, 3)
+			o := newOuttail(t, db, kafka, topic)
+			p := o.Start(t)
+			p.WaitReady(t)
+			p.Kill(t)
+			committed := bigTransaction(t, db, topic, rows)
+
+			inside := 0
+			kills := 0
+			for ; kills < 10; kills++ {
+				p = o.Start(t)
+				// Each life lasts until it has saved progress, so that the test does not depend on the machine's speed.
+				before := readSavedRunning(t, o)
+				p.Until(t, "progress", func() bool { now := readSavedRunning(t, o); return now > before || now == rows })
+				p.Kill(t)
+				s := readSaved(t, o)
+				if s.Prefix != nil {
+					inside++
+				}
+				requireBehindAcks(t, s, committed, harness.FromKafka(kafka.Records(t, topic)))
+				if s.Events == rows {
+					break
+				}
+			}
+			require.NotZero(t, inside, "no kill hit the inside of the transaction")
+			p = o.Start(t)
+			p.Until(t, "everything delivered", func() bool { return readSaved(t, o).Events == rows })
+			require.Less(t, p.PeakRSS(t), int64(150<<20), "memory is bounded whatever the transaction (I11)")
+			require.Equal(t, 0, p.Terminate(t).Code)
+			report := harness.Check(committed, harness.FromKafka(kafka.Records(t, topic)), kills)
+			t.Logf("%d kills, %d inside: %s", kills, inside, report)
+			require.NoError(t, report.Err())
+		})
+	}
+}
+
+// readSavedRunning asks a process that may still be starting: 0 while it does not answer.
+func readSavedRunning(t testing.TB, o *harness.Outtail) uint64 { return readSaved(t, o).Events }
