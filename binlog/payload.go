@@ -1,9 +1,12 @@
 package binlog
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
+	"hash/crc32"
 	"io"
+	"os"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -18,6 +21,76 @@ type inflated struct {
 
 // maxWindow bounds the memory of one decoder; the server's levels stay below (windowLog 27).
 const maxWindow = 128 << 20
+
+// giant is the part of a TRANSACTION_PAYLOAD_EVENT that the reader's limit cuts off: it waits in a file, since without it the
+// transaction could not be read at all.
+type giant struct {
+	f *os.File
+}
+
+// overflow gives a TRANSACTION_PAYLOAD_EVENT a file for what does not fit; others are dropped there.
+func (st *stream) overflow(kept []byte) (io.Writer, error) {
+	if len(kept) < 1+headerLen || kept[5] != evTransactionPayload || st.s.o.SpillDir == "" {
+		return nil, nil
+	}
+	p, err := newSpill(st.s.o.SpillDir, st.s.o.Pipeline+".payload", st.s.o.SpillLimit)
+	if err != nil {
+		return nil, st.spillFault(err)
+	}
+	st.giant = &giant{f: p.f}
+	return p.f, nil
+}
+
+// giantPayload begins to read an event whose body lies in memory up to the limit and in a file from there on.
+func (st *stream) giantPayload(ev []byte, total int) error {
+	g := st.giant
+	st.giant = nil
+	if g == nil {
+		return st.spillFault(errSpillFull)
+	}
+	whole := func() (io.Reader, error) {
+		_, err := g.f.Seek(0, io.SeekStart)
+		return io.MultiReader(bytes.NewReader(ev), g.f), err
+	}
+	kept := bytes.Clone(ev)
+	ev = kept
+	size := total
+	if st.sum {
+		size -= 4
+		r, err := whole()
+		if err != nil {
+			return st.spillFault(err)
+		}
+		sum := crc32.NewIEEE()
+		var want [4]byte
+		if _, err = io.CopyN(sum, r, int64(size)); err == nil {
+			_, err = io.ReadFull(r, want[:])
+		}
+		if err != nil {
+			return st.spillFault(err)
+		}
+		if sum.Sum32() != binary.LittleEndian.Uint32(want[:]) {
+			return st.damaged("a transaction payload event fails its checksum")
+		}
+	}
+	compressed, data, ok := parsePayload(ev[headerLen:])
+	if !ok {
+		return st.damaged("a transaction payload event cannot be read")
+	}
+	if _, err := g.f.Seek(0, io.SeekStart); err != nil {
+		return st.spillFault(err)
+	}
+	head := len(ev) - len(data)
+	in := io.LimitReader(io.MultiReader(bytes.NewReader(data), bufio.NewReaderSize(g.f, 256<<10)), int64(size-head))
+	inf := &inflated{src: g.f, in: in}
+	if compressed {
+		if err := st.inflater(inf, in); err != nil {
+			return err
+		}
+	}
+	st.inflate = inf
+	return nil
+}
 
 // payload begins to read a TRANSACTION_PAYLOAD_EVENT.
 func (st *stream) payload(_ header, body []byte) error {

@@ -261,6 +261,7 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 		s: s, asm: newAssembler(s.pool), ledger: l, log: s.log, sids: map[sid]*sid{}, byFile: from.set == nil && from.maria == nil,
 		rd: newWireReader(c.Conn.Conn.Conn, silenceLimit, 2*s.rowLimit+64<<10),
 	}
+	st.rd.overflow = st.overflow
 	if cp.Prefix != nil {
 		p := *cp.Prefix
 		st.prefix = &p
@@ -415,6 +416,12 @@ func (s *Source) Close() error {
 		if s.st.spill != nil {
 			_ = s.st.spill.discard()
 		}
+		if s.st.giant != nil {
+			_ = s.st.giant.f.Close()
+		}
+		if inf := s.st.inflate; inf != nil && inf.src != nil {
+			_ = inf.src.Close()
+		}
 		if s.st.zstd != nil {
 			s.st.zstd.Close()
 		}
@@ -452,5 +459,6 @@ func (s *Source) sawStatement(at string) {
 func (s *Source) dropOldSpill() {
 	if s.o.SpillDir != "" {
 		_ = os.Remove(filepath.Join(s.o.SpillDir, s.o.Pipeline+".rows"))
+		_ = os.Remove(filepath.Join(s.o.SpillDir, s.o.Pipeline+".payload.rows"))
 	}
 }

@@ -50,6 +50,7 @@ type stream struct {
 	spill       *spill
 	drain       *drain
 	inflate     *inflated
+	giant       *giant
 	inflated    []byte        // room for MariaDB's compressed events
 	zstd        *zstd.Decoder // reused; Close gives its goroutines back
 	held        error         // what to report once everything before it was handed out
@@ -216,6 +217,9 @@ func (st *stream) take(ev []byte, total int) error {
 	}
 	if h.flags&flagArtificial == 0 && h.next != 0 {
 		st.advance(h.next)
+	}
+	if !whole && h.kind == evTransactionPayload {
+		return st.giantPayload(ev, total)
 	}
 	body := ev[headerLen:]
 	if st.sum {

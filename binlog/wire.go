@@ -34,6 +34,10 @@ type wireReader struct {
 		more  bool // another frame follows the current one
 	}
 	ctx context.Context // of the call to next
+
+	// overflow, where set, is asked for a place for what the limit cuts off a packet, given what was kept; nil drops it.
+	overflow func(kept []byte) (io.Writer, error)
+	rest     io.Writer
 }
 
 func newWireReader(conn net.Conn, timeout time.Duration, limit int) *wireReader {
@@ -133,8 +137,24 @@ func (w *wireReader) long() ([]byte, int, error) {
 				}
 			}
 			n := min(w.w-w.r, w.partial.left)
+			part := w.buf[w.r : w.r+n]
 			if room := w.limit - len(w.big); room > 0 {
-				w.big = append(w.big, w.buf[w.r:w.r+min(n, room)]...)
+				kept := min(n, room)
+				w.big = append(w.big, part[:kept]...)
+				part = part[kept:]
+				if len(w.big) == w.limit && w.overflow != nil {
+					var err error
+					if w.rest, err = w.overflow(w.big); err != nil {
+						return nil, 0, err
+					}
+				}
+			} else if w.rest == nil {
+				part = nil
+			}
+			if w.rest != nil && len(part) > 0 {
+				if _, err := w.rest.Write(part); err != nil {
+					return nil, 0, err
+				}
 			}
 			w.r += n
 			w.partial.left -= n
@@ -142,7 +162,7 @@ func (w *wireReader) long() ([]byte, int, error) {
 		}
 		w.partial.left = -1
 	}
-	w.partial.on = false
+	w.partial.on, w.rest = false, nil
 	p := w.big
 	if cap(w.big) > 4<<20 {
 		w.big = nil // one giant is no reason to keep its room
