@@ -14,7 +14,8 @@ import (
 
 // PostgresOptions shapes a server.
 type PostgresOptions struct {
-	// Settings override the defaults: wal_level=logical, 20 walsenders, 40 slots.
+	// Settings override the defaults: wal_level=logical, 20 walsenders, 40 slots. An empty value leaves the setting to the
+	// server, so that ALTER SYSTEM can change it.
 	Settings map[string]string
 }
 
@@ -48,7 +49,9 @@ func runPostgres(ctx context.Context, version string, opts PostgresOptions) (*Po
 	}
 	cmd := []string{"postgres"}
 	for k, v := range settings {
-		cmd = append(cmd, "-c", k+"="+v)
+		if v != "" {
+			cmd = append(cmd, "-c", k+"="+v)
+		}
 	}
 	s := spec{kind: "postgres" + version, image: image("OUTTAIL_POSTGRES"+version+"_IMAGE", "postgres:"+version), ports: 1, memory: 2 << 30}
 	s.container = func([]int) ([]string, map[string]string, []int) {
