@@ -255,14 +255,13 @@ func FuzzDecoder(f *testing.F) {
 
 // same compares with pglogrepl, which is strict in other places: only what both accept is compared.
 func same(t *testing.T, d *decoder, l *load, m []byte) {
-	want, err := pglogrepl.Parse(bytes.Clone(m))
-	if err != nil {
-		return
-	}
+	want := parseElsewhere(bytes.Clone(m))
 	switch w := want.(type) {
 	case *pglogrepl.BeginMessage:
 		require.EqualValues(t, w.FinalLSN, d.final)
-		require.True(t, w.CommitTime.Equal(time.UnixMicro(d.commit+postgresEpoch)))
+		if max(d.commit, -d.commit) < 1<<50 { // pglogrepl counts in nanoseconds, which overflow
+			require.True(t, w.CommitTime.Equal(time.UnixMicro(d.commit+postgresEpoch)))
+		}
 	case *pglogrepl.CommitMessage:
 		require.EqualValues(t, w.TransactionEndLSN, d.at)
 	case *pglogrepl.RelationMessage:
@@ -286,6 +285,20 @@ func same(t *testing.T, d *decoder, l *load, m []byte) {
 			}
 		}
 	}
+}
+
+// parseElsewhere is pglogrepl's parser, which panics over some malformed messages; nil where it does not accept one.
+func parseElsewhere(m []byte) (out pglogrepl.Message) {
+	defer func() {
+		if recover() != nil {
+			out = nil
+		}
+	}()
+	out, err := pglogrepl.Parse(m)
+	if err != nil {
+		return nil
+	}
+	return out
 }
 
 // testdata/*.hex are messages of real servers, one in hex per line, as Postgres 15 and 17 sent them.

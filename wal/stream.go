@@ -186,12 +186,11 @@ func (s *reader) oversize(size int) (wait bool, _ *event.Fault) {
 		return true, nil
 	}
 	b := s.buf[s.r:]
-	if b[0] != 'd' || b[frameHead] != 'w' {
-		s.need = size // an error or a notice; the server bounds them
-		return true, nil
-	}
 	kind := b[frameHead+dataHead]
-	if kind == 'R' || kind == 'B' || kind == 'C' {
+	if b[0] != 'd' || b[frameHead] != 'w' || kind == 'R' || kind == 'B' || kind == 'C' {
+		if size > keepBuffer { // an error, a notice or a relation of 1,600 columns is smaller
+			return false, faultProtocol(s.place, fmt.Sprintf("a message of type %q is impossibly large", b[0]))
+		}
 		s.need = size
 		return true, nil
 	}
