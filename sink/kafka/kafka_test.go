@@ -15,12 +15,23 @@ import (
 
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/sink/sinktest"
+	"github.com/outtail/outtail/test/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var servers harness.Pool
+
+// The engine's client keeps connections; what the sink starts has to end.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(runner(func() int { return servers.Run(m) }),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+}
+
+type runner func() int
+
+func (r runner) Run() int { return r() }
 
 // patience bounds every wait of a test; only a defect uses it up.
-const patience = 15 * time.Second
+const patience = 90 * time.Second
 
 // rig is a sink on a fake cluster, with what it answers and tells.
 type rig struct {
