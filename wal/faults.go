@@ -61,10 +61,11 @@ const (
 	opStream             = "stream from postgres"
 	opDecode             = "decode a row"
 	opSet                = "set the position"
-	waysAccept           = "choose: outtail checkpoint accept --code %s goes on; "
-	waySetSlot           = "outtail checkpoint set --to slot goes on where the slot stands; "
-	waySetNow            = "outtail checkpoint set --to now goes on at the end of the log; "
-	wayReplay            = "outtail replay sends again what lies in the gap"
+	waysAccept           = "\n  outtail checkpoint accept -c FILE --pipeline P --code %s --reason R   (goes on all the same)"
+	waySetSlot           = "\n  outtail checkpoint set -c FILE --pipeline P --to slot --reason R   (goes on where the slot stands)"
+	waySetNow            = "\n  outtail checkpoint set -c FILE --pipeline P --to now --reason R   (goes on at the end of the log)"
+	waySetFork           = "\n  outtail checkpoint set -c FILE --pipeline P --to %s --reason R   (goes on at the fork)"
+	wayReplay            = "\nwhat lies in the gap is not sent by any of these; its rows are in the table unless somebody deleted them"
 	hintCreateSlotFormat = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput');"
 )
 
@@ -177,18 +178,18 @@ func faultSlotCreation(place, slot string, err error) *event.Fault {
 func faultRanBefore(place, slot string, now event.LSN) *event.Fault {
 	return safety(CodeRanBefore, place+" slot "+slot,
 		fmt.Sprintf("no position is stored and the slot does not exist, yet the pipeline ran before: everything since then and before %s would be skipped", now),
-		"bring back data_dir, or choose: "+waySetNow+wayReplay)
+		"bring back data_dir, or choose one:"+waySetNow+wayReplay)
 }
 
 func faultOtherServer(place string, stored, found string, at, now event.LSN) *event.Fault {
 	return safety(CodeOtherServer, place,
 		fmt.Sprintf("the stored position %s is of the server with system identifier %s, this one is %s (its log ends at %s)", at, stored, found, now),
-		"connect to the former server, or choose: "+accept(CodeOtherServer)+waySetSlot+waySetNow+wayReplay)
+		"connect to the former server, or choose one:"+accept(CodeOtherServer)+waySetSlot+waySetNow+wayReplay)
 }
 
 func faultOtherDatabase(place, stored, found string, at event.LSN) *event.Fault {
 	return safety(CodeOtherDatabase, place, fmt.Sprintf("the stored position %s is of the database %s, this is %s", at, showIdent(stored), showIdent(found)),
-		"correct `database`, or choose: "+accept(CodeOtherDatabase)+waySetSlot+waySetNow+wayReplay)
+		"correct `database`, or choose one:"+accept(CodeOtherDatabase)+waySetSlot+waySetNow+wayReplay)
 }
 
 func faultForeignSlot(place, slot, plugin, database string) *event.Fault {
@@ -199,54 +200,54 @@ func faultForeignSlot(place, slot, plugin, database string) *event.Fault {
 func faultSlotLost(place, slot string, at, now event.LSN) *event.Fault {
 	return safety(CodeSlotLost, place+" slot "+slot,
 		fmt.Sprintf("the slot does not exist any more: the server no longer keeps what lies between %s (stored) and %s (end of its log)", at, now),
-		"choose: "+waySetNow+wayReplay)
+		"choose one:"+waySetNow+wayReplay)
 }
 
 func faultSlotInvalidated(place, slot, why string, at, now event.LSN) *event.Fault {
 	return safety(CodeSlotInvalidated, place+" slot "+slot,
 		fmt.Sprintf("the server has invalidated the slot (%s): what lies between %s and %s (end of its log) cannot be read from it", why, at, now),
-		fmt.Sprintf("SELECT pg_drop_replication_slot(%s); then choose: ", quoteLiteral(slot))+waySetNow+wayReplay)
+		fmt.Sprintf("SELECT pg_drop_replication_slot(%s); then choose one:", quoteLiteral(slot))+waySetNow+wayReplay)
 }
 
 func faultSlotAdvanced(place, slot string, at, confirmed event.LSN) *event.Fault {
 	return safety(CodeSlotAdvanced, place+" slot "+slot,
 		fmt.Sprintf("the slot stands at %s, beyond the stored position %s: it was recreated or somebody else advanced it, and what lies between is not sent by it any more", confirmed, at),
-		"choose: "+accept(CodeSlotAdvanced)+waySetSlot+wayReplay)
+		"choose one:"+accept(CodeSlotAdvanced)+waySetSlot+wayReplay)
 }
 
 func faultAheadOfServer(place string, at, now event.LSN) *event.Fault {
 	return safety(CodeAheadOfServer, place,
 		fmt.Sprintf("the stored position %s lies beyond the end of the server's log %s: the server was restored from a backup, and what it writes up to there would be skipped", at, now),
-		"choose: "+accept(CodeAheadOfServer)+waySetSlot+waySetNow+wayReplay)
+		"choose one:"+accept(CodeAheadOfServer)+waySetSlot+waySetNow+wayReplay)
 }
 
 func faultBeyondFork(place string, at, fork event.LSN, from, to uint32) *event.Fault {
 	return safety(CodeBeyondFork, place,
 		fmt.Sprintf("the server is on timeline %d, which left ours (%d) at %s, before the stored position %s: events up to there were published that it does not have, and what it commits between the two would be skipped", to, from, fork, at),
-		"choose: "+accept(CodeBeyondFork)+fmt.Sprintf("outtail checkpoint set --to %s resumes from the fork; ", fork)+waySetNow+wayReplay)
+		"choose one:"+accept(CodeBeyondFork)+fmt.Sprintf(waySetFork, fork)+waySetNow+wayReplay)
 }
 
 func faultOtherHistory(place string, at event.LSN, from, to uint32) *event.Fault {
 	return safety(CodeOtherHistory, place,
 		fmt.Sprintf("the stored position %s is on timeline %d, which is no ancestor of the server's timeline %d", at, from, to),
-		"connect to the server that is the primary now, or choose: "+accept(CodeOtherHistory)+waySetSlot+waySetNow+wayReplay)
+		"connect to the server that is the primary now, or choose one:"+accept(CodeOtherHistory)+waySetSlot+waySetNow+wayReplay)
 }
 
 func faultDependsChanged(place string, changes []string, from, to event.LSN) *event.Fault {
 	return safety(CodeDependsChanged, place,
 		fmt.Sprintf("%s; inserts between %s and %s may not have been published", strings.Join(changes, ", "), from, to),
-		"choose: "+accept(CodeDependsChanged)+wayReplay)
+		"choose one:"+accept(CodeDependsChanged)+wayReplay)
 }
 
 func faultPublicationGone(place, pub string, from, to event.LSN) *event.Fault {
 	return safety(CodePublicationGone, place,
 		fmt.Sprintf("the publication %s is missing in the log after %s (end of the log: %s); inserts made without it are not sent", showIdent(pub), from, to),
-		"create the publication again, drop the slot with SELECT pg_drop_replication_slot(…), then choose: "+waySetNow+wayReplay)
+		"create the publication again, drop the slot with SELECT pg_drop_replication_slot(…), then choose one:"+waySetNow+wayReplay)
 }
 
 func faultColumnGone(place, table, column string) *event.Fault {
 	return safety(CodeColumnGone, place, fmt.Sprintf("rows of %s have no column %q at this point of the log", table, column),
-		"correct `columns`, or choose: "+accept(CodeColumnGone)+"the rows are then sent without it")
+		"correct `columns`, or choose one:"+accept(CodeColumnGone)+"\nthe rows are then sent without it")
 }
 
 func faultSlotActive(place, slot string, pid int) *event.Fault {
@@ -267,7 +268,7 @@ func faultSilent(place string) *event.Fault {
 
 func faultLogRemoved(place string, at event.LSN, err error) *event.Fault {
 	return safety(CodeLogRemoved, place, fmt.Sprintf("the server has removed log that is needed after %s (%s)", at, err),
-		"drop the slot, then choose: "+waySetNow+wayReplay)
+		"drop the slot, then choose one:"+waySetNow+wayReplay)
 }
 
 func faultServer(place string, class event.Class, err error) *event.Fault {

@@ -102,7 +102,7 @@ func TestAChangeOfThePublicationStopsAndIsAcceptedOnce(t *testing.T) {
 
 	f = b.refuse(o, cp)
 	require.Equal(t, wal.CodeDependsChanged, f.Code)
-	require.Contains(t, f.Hint, "checkpoint accept --code OT2038")
+	require.Contains(t, f.Hint, "checkpoint accept -c FILE --pipeline P --code OT2038")
 	cp.Accepted = []string{wal.CodeDependsChanged}
 	s.reopen(cp)
 	require.Empty(t, s.cp.Accepted)
