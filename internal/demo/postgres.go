@@ -33,6 +33,9 @@ type postgres struct {
 func startPostgres(ctx context.Context, n *nursery, b binaries, folder string) (*postgres, error) {
 	who := unprivileged()
 	bin := b.bin
+	if who != nil && !reachableByAll(folder) {
+		return nil, postgresFault("make a place for Postgres", folder, "", errors.New("an unprivileged user, as whom Postgres runs, cannot enter this folder"))
+	}
 	if who != nil && !reachableByAll(bin) {
 		// Root's cache lies below a folder that nobody else may enter.
 		if b.root == "" {

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,12 +32,20 @@ func TestAChildIsKilledWithAllThatItStarted(t *testing.T) {
 	n := newNursery()
 	defer n.close()
 	log := filepath.Join(t.TempDir(), "log")
-	c, err := n.run(exec.Command("/bin/sh", "-c", "sleep 1000 & echo $!; wait"), log, syscall.SIGKILL)
+	alive, held, err := os.Pipe()
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.TrimSpace(logTail(log, 1)) != "" }, slow, 5*time.Millisecond)
+	defer alive.Close()
+	cmd := exec.Command("/bin/sh", "-c", "sleep 1000 & echo up; wait")
+	cmd.ExtraFiles = []*os.File{held}
+	c, err := n.run(cmd, log, syscall.SIGKILL)
+	require.NoError(t, err)
+	require.NoError(t, held.Close())
+	require.Eventually(t, func() bool { return logTail(log, 1) == "up" }, slow, 5*time.Millisecond)
 	c.kill()
 	require.Equal(t, "signal: killed", c.outcome())
-	require.Eventually(t, func() bool { return syscall.Kill(-c.pid(), 0) == syscall.ESRCH }, slow, 5*time.Millisecond, "the whole group is gone")
+	require.NoError(t, alive.SetReadDeadline(time.Now().Add(slow)))
+	_, err = alive.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "whoever held the pipe is gone")
 	c.kill() // again is nothing
 }
 
@@ -129,4 +138,23 @@ func TestLogTailIsShort(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("a line\n", 10_000)+"the last\n"), 0o600))
 	require.Equal(t, "a line\na line\nthe last", logTail(path, 3))
 	require.LessOrEqual(t, len(logTail(path, 100_000)), 4096)
+}
+
+func TestAFolderThatPostgresCannotEnterIsNamed(t *testing.T) {
+	private := filepath.Join(t.TempDir(), "private")
+	require.NoError(t, os.Mkdir(private, 0o700))
+	inside := filepath.Join(private, "inside")
+	require.NoError(t, os.Mkdir(inside, 0o711))
+	require.False(t, reachableByAll(inside))
+	require.True(t, reachableByAll("/"))
+	if unprivileged() == nil {
+		t.Skip("the rest concerns root alone")
+	}
+	n := newNursery()
+	defer n.close()
+	_, err := startPostgres(t.Context(), n, binaries{bin: "/"}, inside)
+	fault := event.AsFault(err)
+	require.Equal(t, CodePostgres, fault.Code)
+	require.Equal(t, inside, fault.Place)
+	require.Contains(t, fault.Hint, "TMPDIR")
 }
