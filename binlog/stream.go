@@ -48,6 +48,7 @@ type stream struct {
 	wantedSince bool    // events of ours since the last bound
 	emptyAt     time.Time
 	spill       *spill
+	spillAt     int
 	drain       *drain
 	inflate     *inflated
 	giant       *giant
@@ -215,7 +216,7 @@ func (st *stream) take(ev []byte, total int) error {
 		}
 		return st.rotate(h, body)
 	}
-	if h.flags&flagArtificial == 0 && h.next != 0 {
+	if h.flags&flagArtificial == 0 && h.next != 0 && h.kind != evHeartbeat && h.kind != evHeartbeatV2 {
 		st.advance(h.next)
 	}
 	if !whole && h.kind == evTransactionPayload {
@@ -763,7 +764,7 @@ func (st *stream) rowsEvent(h header, body []byte) error {
 			ev.Err = &event.Fault{Code: codeValue, Class: event.Record, Op: "read a row of " + p.table.name, Place: st.here(),
 				Text: "column " + column, Hint: "correct the column or the mapping; the row follows its poison policy", Err: bad}
 		}
-		if st.asm.pending() > spillAt {
+		if st.asm.pending() > st.spillAt {
 			if err := st.spillOut(); err != nil {
 				return err
 			}
