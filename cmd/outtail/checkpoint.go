@@ -19,6 +19,7 @@ import (
 	"github.com/outtail/outtail/config"
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/internal/control"
+	"github.com/outtail/outtail/wal"
 )
 
 func newCheckpoint(c *cli) *cobra.Command {
@@ -170,7 +171,7 @@ yours, and the audit keeps who made it and why. The server is asked whether it c
 func resolve(ctx context.Context, cfg *config.Config, p config.Pipeline, to string) (event.Checkpoint, error) {
 	log := newLogger(os.Stderr, cfg.Log.Level, "text")
 	if p.Source.Kind == event.Postgres {
-		return event.Checkpoint{}, errors.New("not yet")
+		return wal.CheckSet(ctx, walOptions(p, log), to)
 	}
 	return binlog.CheckSet(ctx, binlogOptions(cfg, p, log), to)
 }

@@ -55,6 +55,36 @@ func faultRenamed(name, old string, cp event.Checkpoint) *event.Fault {
 	}
 }
 
+// checkLost refuses to apply `start` to a MySQL pipeline that stored positions in this data_dir although the state file has
+// none: somebody moved outtail.db away, and nothing on the server remembers (I5). On Postgres the slot does.
+func checkLost(cfg *config.Config, store *checkpoint.Store) error {
+	for _, p := range cfg.Pipelines {
+		if p.Source.Kind == event.Postgres || !store.RanBefore(p.Name) {
+			continue
+		}
+		cp, err := store.Load(p.Name)
+		if err != nil {
+			return err
+		}
+		if cp.IsZero() && !slices.Contains(cp.Accepted, codeLost) {
+			return faultLost(p.Name, cfg.DataDir)
+		}
+	}
+	return nil
+}
+
+const codeLost = "OT0004"
+
+func faultLost(name, dir string) *event.Fault {
+	set := "\n  outtail checkpoint set -c FILE --pipeline " + name + " --to %s --reason R   (%s)"
+	return &event.Fault{
+		Code: codeLost, Class: event.Safety, Op: "start", Place: "pipeline " + name,
+		Text: "it ran before in " + dir + ", and the state file there has no position of it: what was committed since would be skipped",
+		Hint: "bring back outtail.db, or choose one:" + fmt.Sprintf(set, "POSITION", "a GTID set or FILE:POS, from the log or a backup") +
+			fmt.Sprintf(set, "earliest", "all that the server still has is sent again") + fmt.Sprintf(set, "now", "what was committed until now is not sent"),
+	}
+}
+
 // setForm is a position as `checkpoint set --to` takes it.
 func setForm(p event.Position) string {
 	switch {

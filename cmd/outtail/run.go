@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -53,6 +54,11 @@ func (c *cli) run(ctx context.Context) error {
 	ctx, stopSignals := c.signals(ctx, log)
 	defer stopSignals()
 	if err := c.serve(ctx, cfg, log); err != nil {
+		name := "P"
+		if len(cfg.Pipelines) == 1 {
+			name = cfg.Pipelines[0].Name
+		}
+		err = c.exact(err, name)
 		logError(log, err)
 		return silent{err}
 	}
@@ -100,6 +106,9 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	if err := checkRenamed(cfg, store, log); err != nil {
 		return err
 	}
+	if err := checkLost(cfg, store); err != nil {
+		return err
+	}
 
 	var maxInterval = cfg.Pipelines[0].Checkpoint.Interval
 	for _, p := range cfg.Pipelines {
@@ -135,7 +144,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	results := make([]error, len(pipelines))
 	for i, pl := range pipelines {
 		running.Go(func() { // ends with ctx or with the pipeline's failure
-			if results[i] = pl.Run(ctx); results[i] != nil && len(pipelines) > 1 {
+			if results[i] = c.exact(pl.Run(ctx), pl.Name()); results[i] != nil && len(pipelines) > 1 {
 				logError(log.With("pipeline", pl.Name()), results[i])
 			}
 		})
@@ -194,6 +203,25 @@ func statuses(ps []*pipeline.Pipeline) []admin.PipelineStatus {
 		out[i] = s
 	}
 	return out
+}
+
+// exact puts the configuration's file and the pipeline's name into the commands that a fault prints, so that they can be
+// copied; only the reason is left to the person (I5).
+func (c *cli) exact(err error, name string) error {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range many.Unwrap() {
+			all = append(all, c.exact(e, name))
+		}
+		return errors.Join(all...)
+	}
+	f, ok := err.(*event.Fault)
+	if !ok {
+		return err
+	}
+	g := *f
+	g.Hint = strings.NewReplacer(" -c FILE ", " -c "+c.configFile+" ", " --pipeline P ", " --pipeline "+name+" ").Replace(f.Hint)
+	return &g
 }
 
 // logError tells a fault with the fields that a person acts on.
