@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/sink/sinktest"
@@ -128,6 +129,30 @@ func TestATopicThatRefusesIsHeldUntilTheACLIsThere(t *testing.T) {
 			require.Equal(t, numbers(0, 19), r.values("orders"))
 		})
 	}
+}
+
+func TestAMissingRightToAppendIsKnownBeforeTheFirstRecord(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"), kfake.EnableACLs(), kfake.EnableSASL(), kfake.Superuser("PLAIN", "root", "r"),
+		kfake.User("PLAIN", "outtail", "o", kfake.ACL{
+			Resource: kmsg.ACLResourceTypeTopic, Name: "orders", Pattern: kmsg.ACLResourcePatternTypeLiteral,
+			Operation: kmsg.ACLOperationDescribe, Allow: true,
+		}))
+	produced := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Observe: true, Count: -1})
+	r := setUp(t, c, func(o *Options) { o.SASL = SASL{"plain", "outtail", "o"} })
+	r.send(1, "orders", "a")
+	require.Contains(t, r.code("OT5005").Hint, "--producer --topic orders")
+	require.Zero(t, produced.Hits(), "nothing was handed to the client")
+
+	root, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DisableClientMetrics(), kgo.SASL(plain.Auth{User: "root", Pass: "r"}.AsMechanism()))
+	require.NoError(t, err)
+	defer root.Close()
+	grant := kadm.NewACLs().Topics("orders").ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpWrite).Allow("User:outtail")
+	granted, err := kadm.NewClient(root).CreateACLs(r.ctx, grant)
+	require.NoError(t, err)
+	require.NoError(t, granted[0].Err)
+	r.flush()
+	r.calmed()
+	require.Positive(t, produced.Hits())
 }
 
 func TestADeletedAndRecreatedTopicGetsEverythingUnackedInOrder(t *testing.T) {

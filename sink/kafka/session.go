@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"log/slog"
 	"math"
 	"time"
 
@@ -19,7 +18,7 @@ func (s *Sink) newClient() (*kgo.Client, error) {
 		kgo.SeedBrokers(s.c.Brokers...),
 		kgo.Dialer(s.dial),
 		kgo.ClientID(s.c.ClientID),
-		kgo.WithLogger(kslog.New(slog.New(calm{s.c.Logger.Handler()}))),
+		kgo.WithLogger(kslog.New(calm(s.c.Logger))),
 		kgo.WithHooks(&s.hooks),
 		kgo.DisableClientMetrics(),
 
@@ -186,16 +185,3 @@ func (c *config) interruption(err error) *event.Fault {
 	}
 	return interrupted(c.Brokers, err)
 }
-
-// calm lets the client's Info lines pass only where Debug is wanted: it tells a lot of everyday things at Info.
-type calm struct{ slog.Handler }
-
-func (h calm) Enabled(ctx context.Context, l slog.Level) bool {
-	if l < slog.LevelWarn {
-		l = slog.LevelDebug
-	}
-	return h.Handler.Enabled(ctx, l)
-}
-
-func (h calm) WithAttrs(a []slog.Attr) slog.Handler { return calm{h.Handler.WithAttrs(a)} }
-func (h calm) WithGroup(n string) slog.Handler      { return calm{h.Handler.WithGroup(n)} }
