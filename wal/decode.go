@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/outtail/outtail/event"
@@ -295,14 +296,24 @@ func (d *decoder) tooLarge(e *event.Event, size int) *event.Fault {
 	return faultRow(CodeRowTooLarge, d.rowPlace(e), fmt.Sprintf("the row has %d bytes, more than limits.row (%d)", size, d.rowLimit), "raise limits.row, or write smaller payloads")
 }
 
-// newTx makes the transaction's shared part: two pieces of one string, in slabs, since most transactions have one row.
+// newTx makes the transaction's shared part: two pieces of one string, in slabs, and the LSN as event.LSN prints it, since most transactions have one row.
 func (d *decoder) newTx(l *load) *event.Tx {
 	if len(l.txs) == cap(l.txs) {
 		l.txs = make([]event.Tx, 0, 64)
 	}
-	id := d.final.String()
-	source := "postgres/" + d.slot + "/" + id
-	l.txs = append(l.txs, event.Tx{ID: source[len(source)-len(id):], Source: source, Commit: time.UnixMicro(d.commit + postgresEpoch).UTC()})
+	var scratch [128]byte
+	b := append(append(append(scratch[:0], "postgres/"...), d.slot...), '/')
+	head := len(b)
+	b = strconv.AppendUint(b, uint64(d.final)>>32, 16)
+	b = append(b, '/')
+	b = strconv.AppendUint(b, uint64(d.final)&0xffffffff, 16)
+	for i := head; i < len(b); i++ {
+		if b[i] >= 'a' {
+			b[i] -= 'a' - 'A'
+		}
+	}
+	source := string(b)
+	l.txs = append(l.txs, event.Tx{ID: source[head:], Source: source, Commit: time.UnixMicro(d.commit + postgresEpoch).UTC()})
 	return &l.txs[len(l.txs)-1]
 }
 

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 
 // bench is one database with an outbox table, of its own for each test.
 type bench struct {
-	t        *testing.T
+	t        testing.TB
 	host     string
 	port     uint16
 	database string
@@ -71,7 +71,7 @@ var databases = struct {
 	n int
 }{}
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
 	if os.Getenv("OUTTAIL_SERVERS") != "1" && os.Getenv("OUTTAIL_TEST_POSTGRES") == "" {
 		t.Skip("needs a real Postgres: OUTTAIL_SERVERS=1 (test/images/setup.sh prints it)")
