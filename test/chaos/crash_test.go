@@ -39,15 +39,15 @@ func TestCrash(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			go func() { // ends with its load
-				loaded <- shop.Load{Events: c.events, Aggregates: 200, Topic: topic, Seed: 7, Pause: 25 * time.Millisecond}.WriteTo(ctx, db, written)
+				loaded <- shop.Load{Events: c.events, Aggregates: 200, Topic: topic, Seed: 7, Pause: 10 * time.Millisecond}.WriteTo(ctx, db, written)
 			}()
 			rnd := rand.New(rand.NewPCG(1, 2))
-			kills, done := 0, false
-			for kills < c.kills || !done {
+			kills := 0
+			for kills < c.kills {
 				select {
 				case err := <-loaded:
 					require.NoError(t, err)
-					done = true
+					loaded <- nil // the other kills meet a backlog or an idle log
 				case <-time.After(50*time.Millisecond + time.Duration(rnd.IntN(1450))*time.Millisecond):
 				}
 				p.Kill(t)
@@ -59,6 +59,7 @@ func TestCrash(t *testing.T) {
 				}
 				p = o.Start(t)
 			}
+			require.NoError(t, <-loaded)
 			committed := written.Committed(t, db)
 			p.Until(t, "everything delivered", func() bool { return readSaved(t, o).Events == uint64(len(committed)) })
 			require.Equal(t, 0, p.Terminate(t).Code)
