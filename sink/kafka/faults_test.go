@@ -369,6 +369,23 @@ func TestEventsThatKafkaCannotTakeFailForTheirOwnSake(t *testing.T) {
 	}
 }
 
+func TestWhatCameBeforeAFailedEventStillGoesOut(t *testing.T) {
+	c := cluster(t)
+	r := setUp(t, c)
+	r.send(1, "orders", "a") // held: the topic is missing
+	r.send(2, "orders", "b")
+	bad := sinktest.Message(3, "orders", "c", "")
+	bad.Headers = []event.Header{{Name: "\xff"}}
+	r.sendMessage(bad)
+	r.send(4, "orders", "d")
+	seq, f := r.failure()
+	require.EqualValues(t, 3, seq)
+	require.NoError(t, c.CreateTopic("orders", 1, nil))
+	require.ErrorIs(t, r.Flush(r.ctx), f)
+	require.Equal(t, numbers(1, 2), r.values("orders"))
+	require.Equal(t, 2, r.ledger.Acks())
+}
+
 func TestOnlyAllowedTopicsAreSentTo(t *testing.T) {
 	r := setUp(t, cluster(t, kfake.SeedTopics(1, "orders.created", "payments")), func(o *Options) { o.AllowTopics = []string{"orders.*"} })
 	r.send(1, "orders.created", "a")

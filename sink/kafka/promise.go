@@ -102,13 +102,13 @@ func (s *Sink) broke(e *entry, err error) {
 	s.tendTo(t)
 }
 
-// fail reports a message as failed. Nothing of its topic, its aggregate or its key goes out any more: the pipeline halts, and
-// what it read behind the failed event must not overtake it. Call it with mu held.
+// fail reports a message as failed. Nothing of its topic, its aggregate or its key that was sent after it goes out any more:
+// the pipeline halts, and what it read behind the failed event must not overtake it. Call it with mu held.
 func (s *Sink) fail(e *entry, f *event.Fault) {
 	e.state = failed
 	s.blocked.add(e.m)
-	if e.t != nil {
-		e.t.halted = true
+	if t := e.t; t != nil && (!t.halted || e.seq < t.haltedAt) {
+		t.halted, t.haltedAt = true, e.seq
 	}
 	if s.fault == nil {
 		s.fault = f

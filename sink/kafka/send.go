@@ -67,16 +67,17 @@ func (s *Sink) place(e *entry) {
 		s.fail(e, headerInvalid(m))
 		return
 	}
-	if s.blocked.stops(m) || !s.open(t) || !s.fits(e) {
+	if s.blocked.stops(m) || !s.open(e) || !s.fits(e) {
 		s.hold(e)
 		return
 	}
 	s.queue(e)
 }
 
-// open says whether the topic takes records now, and has it looked up if nobody knows. Call it with mu held.
-func (s *Sink) open(t *topic) bool {
-	if t.halted || s.rebuilding {
+// open says whether the topic takes this message now, and has the topic looked up if nobody knows. Call it with mu held.
+func (s *Sink) open(e *entry) bool {
+	t := e.t
+	if s.rebuilding || t.halted && e.seq > t.haltedAt {
 		return false
 	}
 	if !t.ready {
@@ -190,7 +191,7 @@ func (s *Sink) release() {
 		case failed:
 			s.blocked.add(e.m)
 		case held:
-			if s.blocked.stops(e.m) || !s.open(e.t) || !s.fits(e) {
+			if s.blocked.stops(e.m) || !s.open(e) || !s.fits(e) {
 				s.hold(e)
 				continue
 			}

@@ -130,8 +130,8 @@ func (s *Sink) Open(ctx context.Context) (event.SinkID, error) {
 	return event.SinkID{Kind: "kafka", ClusterID: cluster}, nil
 }
 
-// Flush waits until everything that was sent is acked or failed, or ctx ends. Where something failed and the rest can only wait
-// behind it, it returns that fault.
+// Flush waits until everything that was sent is acked or failed, or ctx ends. Where a message failed it waits for those before
+// it and returns the fault; what comes behind may wait for it for ever.
 func (s *Sink) Flush(ctx context.Context) error {
 	defer s.hurry(ctx)()
 	for {
@@ -140,15 +140,13 @@ func (s *Sink) Flush(ctx context.Context) error {
 			s.mu.Unlock()
 			return closed()
 		}
-		if s.flying == 0 && !s.rebuilding {
-			if s.waiting == 0 {
-				s.mu.Unlock()
-				return nil
-			}
-			if s.fault != nil {
-				defer s.mu.Unlock()
-				return s.fault
-			}
+		if s.window.n == 0 {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.window.at(0).state == failed {
+			defer s.mu.Unlock()
+			return s.fault
 		}
 		wait := s.watch()
 		s.mu.Unlock()

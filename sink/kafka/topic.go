@@ -18,13 +18,16 @@ import (
 type topic struct {
 	name string
 
-	// ready: looked up, and records may go to the client. halted: an event of it failed, nothing goes any more.
-	ready, halted bool
-	id            [16]byte
-	parts         []part
-	java          kgo.TopicPartitioner
-	limit         int    // max.message.bytes
-	looks         uint64 // lookups that found it
+	// ready: looked up, and records may go to the client.
+	ready bool
+	id    [16]byte
+	parts []part
+	java  kgo.TopicPartitioner
+	limit int    // max.message.bytes
+	looks uint64 // lookups that found it
+	// halted: the event haltedAt failed. What was sent before it still goes, nothing after it.
+	halted   bool
+	haltedAt uint64
 	// handed: the present client knows the topic, with the id and limit of that time.
 	handed bool
 
@@ -67,7 +70,7 @@ func (t *topic) kick() {
 
 // tendTo makes sure that somebody looks the topic up until it is ready. Call it with mu held.
 func (s *Sink) tendTo(t *topic) {
-	if t.tended || t.halted || s.rebuilding || s.closed {
+	if t.tended || s.rebuilding || s.closed {
 		return
 	}
 	t.tended = true
