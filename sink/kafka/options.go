@@ -53,7 +53,7 @@ type Observe struct {
 	// Unknown counts events whose outcome became unknown because a connection died under a produce request: at most those
 	// that were in flight. The client sends them again.
 	Unknown func(events int)
-	// Error counts errors by class.
+	// Error counts, by class, errors that are not told by Failed: connections, lookups, conditions.
 	Error func(c event.Class)
 }
 

@@ -113,7 +113,6 @@ func (s *Sink) fail(e *entry, f *event.Fault) {
 	if s.fault == nil {
 		s.fault = f
 	}
-	s.c.Observe.Error(f.Class)
 	s.c.Acks.Failed(e.seq, f)
 	s.notify()
 }
