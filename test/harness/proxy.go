@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"io"
 	"net"
 	"strconv"
@@ -169,7 +170,7 @@ func (p *Proxy) copy(x *proxied, to, from net.Conn) {
 				err = werr
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			// The other direction may still have something to say.
 			if tcp, ok := to.(*net.TCPConn); ok && tcp.CloseWrite() == nil && p.half(x) {
 				return

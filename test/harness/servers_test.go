@@ -88,3 +88,14 @@ func TestKafkaKeepsRecordsOverAKillAndAnswersThroughItsProxy(t *testing.T) {
 	require.NoError(t, through.Ping(ctx))
 	require.Len(t, k.Await(t, 1, topic), 1)
 }
+
+func TestMariaDBKeepsDataOverAKill(t *testing.T) {
+	m := StartMySQL(t, MySQLOptions{MariaDB: true})
+	db := m.NewDatabase(t)
+	require.Contains(t, m.Scalar(t, "", "SELECT VERSION()"), "MariaDB")
+	m.Exec(t, db, "CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (7)")
+	m.Kill(t)
+	m.Start(t)
+	require.Equal(t, "7", m.Scalar(t, db, "SELECT a FROM t"))
+	m.NewUser(t, db)
+}
