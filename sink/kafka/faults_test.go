@@ -131,6 +131,28 @@ func TestATopicThatRefusesIsHeldUntilTheACLIsThere(t *testing.T) {
 	}
 }
 
+func TestATopicThatRefusesIsNotTriedHotly(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	refused := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	r := setUp(t, c)
+	r.mu.Lock()
+	r.pace.lookMin, r.pace.lookMax = time.Hour, time.Hour
+	r.mu.Unlock()
+	for i := range uint64(20) {
+		r.send(i, "orders", "a")
+	}
+	r.code("OT5005")
+	topic := func() (refusals, kicks int) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.topics["orders"].refusals, len(r.topics["orders"].kicked)
+	}
+	require.Eventually(t, func() bool { n, _ := topic(); return n == 1 }, patience, time.Millisecond)
+	_, kicks := topic()
+	require.Zero(t, kicks, "nothing shortens the pause")
+	require.Equal(t, 1, refused.Hits())
+}
+
 func TestAMissingRightToAppendIsKnownBeforeTheFirstRecord(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "orders"), kfake.EnableACLs(), kfake.EnableSASL(), kfake.Superuser("PLAIN", "root", "r"),
 		kfake.User("PLAIN", "outtail", "o", kfake.ACL{

@@ -68,16 +68,21 @@ func (t *topic) kick() {
 	}
 }
 
+// calm forgets a kick.
+func (t *topic) calm() {
+	select {
+	case <-t.kicked:
+	default:
+	}
+}
+
 // tendTo makes sure that somebody looks the topic up until it is ready. Call it with mu held.
 func (s *Sink) tendTo(t *topic) {
 	if t.tended || s.rebuilding || s.closed {
 		return
 	}
 	t.tended = true
-	select {
-	case <-t.kicked: // meant for an earlier tender
-	default:
-	}
+	t.calm() // a kick was for an earlier tender
 	s.wg.Add(1)
 	go s.tend(t) // ends when the topic is ready, a rebuild takes over, or the sink closes
 }
@@ -128,6 +133,7 @@ func (s *Sink) settle(t *topic, client *kgo.Client, try int, found found, f *eve
 	case t.refused:
 		t.refused = false
 		t.refusals++
+		t.calm() // the last promise's kick is over; nothing of the topic is flying that could give another
 		return s.backoff(t.refusals - 1), false
 	}
 	t.looks++
@@ -223,6 +229,9 @@ func (s *Sink) describe(ctx context.Context, client *kgo.Client, name string) (f
 	const write = 1 << int32(kmsg.ACLOperationWrite)
 	if ops := t.AuthorizedOperations; ops != math.MinInt32 && ops != 0 && ops&write == 0 {
 		return found{}, topicRefused(name, nil)
+	}
+	if len(t.Partitions) == 0 {
+		return found{}, unreachable(s.c.Brokers, "topic "+name+" has no partitions yet", nil)
 	}
 	limit, f := s.askLimit(ctx, client, name)
 	return found{id: t.TopicID, partitions: len(t.Partitions), limit: limit}, f
