@@ -25,9 +25,9 @@ build: ## bin/outtail
 
 setup: ## prepare Docker and the test servers' images (installs and builds what is missing, as root on Debian)
 	@mkdir -p bin
-	@test/images/setup.sh >$(SERVERS).new && mv $(SERVERS).new $(SERVERS)
+	@test/images/setup.sh $(if $(MARIADB),mariadb) >$(SERVERS).new && mv $(SERVERS).new $(SERVERS)
 
-test: setup vet test-unit test-integration ## all tests: unit, integration and crash tests on real servers
+test: setup vet test-unit test-integration ## all tests: unit, integration and crash tests on real servers (MARIADB=1: MariaDB too)
 
 vet: ## gofmt, go vet
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not gofmt'ed (make fmt): $$out"; exit 1; }
@@ -53,7 +53,8 @@ demo: build ## the main job on embedded servers, killed every 15 s, with a verdi
 	@exec bin/outtail demo
 
 bench: setup build ## drain 1,000,000 rows from each source into Kafka and print rate, CPU and memory
-	set -a; . $(SERVERS); OUTTAIL_BINARY=$(CURDIR)/bin/outtail; set +a; $(GO) run ./test/bench
+	set -a; . $(SERVERS); OUTTAIL_BINARY=$(CURDIR)/bin/outtail OUTTAIL_BENCH=1; set +a; \
+	$(GO) test ./test/bench -run Drain -v -count=1 -timeout 60m
 
 image: ## the container image (IMAGE=name:tag)
 	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
