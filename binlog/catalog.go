@@ -192,7 +192,7 @@ func parseLabels(s string) [][]byte {
 	return out
 }
 
-// prove states for the running session what is known of each table's columns. Where the log names them itself it wins;
+// known is, for the running session, what is known of a table's columns. Where the log names them itself it wins;
 // otherwise a definition holds at a place of the log only if no DDL on the table lies between there and where it was read
 // (design: positions).
 type known struct {
@@ -237,12 +237,11 @@ func (st *stream) promote() {
 	}
 	here := st.place()
 	changed := false
-	for t, k := range s.known {
+	for _, k := range s.known {
 		if k.proved == nil && k.seen != nil && here.compare(k.seen.after) >= 0 {
 			k.proved, k.seen = k.seen.def, nil
 			changed = true
 		}
-		_ = t
 	}
 	s.unproved = 0
 	for _, k := range s.known {
@@ -300,14 +299,14 @@ func sameNames(a, b []column) bool {
 func (s *Source) prove(st *stream, t *table, k *known) error {
 	here := place{st.tx.startFile.name, st.tx.startPos}
 	if k.seen == nil {
-		seen, err := s.lookAgain(t)
+		seen, err := s.lookAgain(s.reading, t)
 		if err != nil {
 			return err
 		}
 		k.seen = seen
 	}
 	if here.compare(k.seen.after) < 0 {
-		found, err := s.scan(here, k.seen.after, t)
+		found, err := s.scan(s.reading, here, k.seen.after, t)
 		if err != nil {
 			return err
 		}

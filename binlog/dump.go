@@ -192,8 +192,7 @@ func (s *Source) stampOf(ctx context.Context, file string) (uint32, error) {
 }
 
 // scan looks for DDL on a table between two places of the log, with a connection of its own, keeping nothing.
-func (s *Source) scan(from, to place, t *table) (found place, err error) {
-	ctx := s.ctx
+func (s *Source) scan(ctx context.Context, from, to place, t *table) (found place, err error) {
 	c, err := s.connect(ctx)
 	if err != nil {
 		return place{}, err

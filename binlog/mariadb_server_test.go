@@ -28,11 +28,12 @@ func TestMariaDB(t *testing.T) {
 		"START TRANSACTION", "INSERT INTO other VALUES ('x')", "INSERT INTO outbox (payload) VALUES ('2')", "SAVEPOINT a", "INSERT INTO outbox (payload) VALUES ('gone')", "ROLLBACK TO a",
 		"INSERT INTO outbox (payload) VALUES ('3')", "COMMIT",
 		"INSERT INTO other VALUES ('x')",
+		"XA START 'one'", "INSERT INTO outbox (payload) VALUES ('x')", "XA END 'one'", "XA COMMIT 'one' ONE PHASE",
 		"SET SESSION gtid_domain_id = 7", "INSERT INTO outbox (payload) VALUES ('4')", "SET SESSION gtid_domain_id = 0")
-	events := s.read(t, 5)
-	require.Equal(t, []string{"1", "", "2", "3", "4"}, payloads(events))
+	events := s.read(t, 6)
+	require.Equal(t, []string{"1", "", "2", "3", "x", "4"}, payloads(events))
 	require.True(t, events[1].null)
-	require.Regexp(t, `^7-1-\d+$`, events[4].tx)
+	require.Regexp(t, `^7-1-\d+$`, events[5].tx)
 	require.Equal(t, b.Scalar(t, "", "SELECT @@global.gtid_binlog_pos"), s.cp.Position.GTID)
 	require.NoError(t, s.Close())
 

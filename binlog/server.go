@@ -19,6 +19,7 @@ type server struct {
 	format    string
 	image     string
 	metadata  string
+	hidesKeys bool // knows generated invisible primary keys, which the log has and the catalogue may hide
 	foldNames bool // lower_case_table_names
 	executed  *gtidSet
 	purged    *gtidSet
@@ -32,14 +33,20 @@ type binlogFile struct {
 	size uint64
 }
 
-// session prepares a connection for questions.
-const session = "SET time_zone = '+00:00', group_concat_max_len = 1048576, sql_mode = ''"
+// prepare makes a connection ready for questions.
+func (s *Source) prepare(ctx context.Context, c *conn, sv *server) error {
+	q := "SET time_zone = '+00:00', sql_mode = ''"
+	if sv.hidesKeys {
+		q += ", show_gipk_in_create_table_and_information_schema = ON"
+	}
+	if _, err := c.query(ctx, q); err != nil {
+		return s.queryFault("prepare the session", err)
+	}
+	return nil
+}
 
 // ask reads what the checks and decisions need.
 func (s *Source) ask(ctx context.Context, c *conn) (*server, error) {
-	if _, err := c.query(ctx, session); err != nil {
-		return nil, s.queryFault("prepare the session", err)
-	}
 	r, err := c.query(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version','server_uuid','server_id','gtid_mode','log_bin','binlog_format',"+
 		"'binlog_row_image','binlog_row_metadata','lower_case_table_names','show_gipk_in_create_table_and_information_schema')")
 	if err != nil {
@@ -58,8 +65,9 @@ func (s *Source) ask(ctx context.Context, c *conn) (*server, error) {
 	}
 	sv.maria = strings.Contains(strings.ToLower(sv.version), "mariadb")
 	fmt.Sscan(vars["server_id"], &sv.id)
-	if _, known := vars["show_gipk_in_create_table_and_information_schema"]; known {
-		_, _ = c.query(ctx, "SET show_gipk_in_create_table_and_information_schema = ON")
+	_, sv.hidesKeys = vars["show_gipk_in_create_table_and_information_schema"]
+	if err := s.prepare(ctx, c, sv); err != nil {
+		return nil, err
 	}
 	if sv.maria {
 		sv.gtids = true

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -29,6 +30,8 @@ type Source struct {
 
 	// The session. server, known and st belong to the goroutine that calls Open, Read and Close.
 	ctx      context.Context
+	reading  context.Context // of the call that runs: what it asks the server meanwhile ends with it
+	opened   bool            // a session was open before: what is missing now may come back
 	cancel   context.CancelFunc
 	meta     *conn
 	metaMu   sync.Mutex // the lag poller and the session share meta
@@ -42,7 +45,7 @@ type Source struct {
 
 	ledger   atomic.Pointer[ledger]
 	identity atomic.Pointer[server]
-	end      atomic.Pointer[place]
+	end      atomic.Pointer[logSpan]
 	at       atomic.Pointer[place]
 
 	updates struct {
@@ -161,6 +164,9 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 	s.folded = s.server.foldNames
 	s.identity.Store(s.server)
 	if err := s.check(ctx, meta); err != nil {
+		if f := event.AsFault(err); f != nil && s.opened {
+			f.Immediate = false
+		}
 		return none, err
 	}
 	if s.server.files, err = s.binlogs(ctx, meta); err != nil {
@@ -195,6 +201,10 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 		if !keep || !s.countsFor(from) {
 			out.Prefix = nil
 		}
+		if !keep {
+			// File and offset of another log would be compared with this one at the next connect.
+			out.Position.File, out.Position.Pos = begin.file, begin.pos
+		}
 		if !f.sameServer() {
 			s.log.Warn("the server is another one; its log continues ours by GTID", "server", f.identity(), "before", f.storedIdentity())
 		}
@@ -221,6 +231,7 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 	if err := s.startDump(ctx, begin, &out); err != nil {
 		return none, err
 	}
+	s.opened = true
 	s.polled.Add(1)
 	// Owned by the session; ends with s.cancel in Close, which waits for it.
 	go func(ctx context.Context) {
@@ -266,11 +277,12 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 		p := *cp.Prefix
 		st.prefix = &p
 	}
+	s.reading = ctx
 	stop := st.wake(ctx)
 	defer stop()
 	for !st.opened {
 		if err := st.step(ctx); err != nil {
-			if ctx.Err() != nil {
+			if errors.Is(err, errInterrupted) {
 				return s.fault(codeLost, event.Retry, "read the binlog", "the server did not begin to send", "")
 			}
 			return err
@@ -304,6 +316,7 @@ func (s *Source) Read(ctx context.Context) (*event.Batch, error) {
 	}
 	stop := st.wake(ctx)
 	defer stop()
+	s.reading = ctx
 	b, err := st.read(ctx)
 	if st.file != nil {
 		s.at.Store(&place{st.file.name, st.pos})
@@ -329,18 +342,44 @@ func (s *Source) Lag() event.Lag {
 	return event.Lag{Bytes: s.lagBytes(), RetainedBytes: -1, RetentionLeft: -1}
 }
 
+// logSpan is where the log ended, and, while we are in an older file, how long the files are.
+type logSpan struct {
+	place
+	files []binlogFile
+}
+
 func (s *Source) lagBytes() int64 {
 	at, end := s.at.Load(), s.end.Load()
 	if at == nil || end == nil {
 		return -1
 	}
-	if compareFiles(at.file, end.file) == 0 {
+	return bytesUntil(*at, *end)
+}
+
+// bytesUntil is how many bytes of log lie between a place and the end.
+func bytesUntil(at place, end logSpan) int64 {
+	switch c := compareFiles(at.file, end.file); {
+	case c == 0:
 		return max(int64(end.pos)-int64(at.pos), 0)
-	}
-	if compareFiles(at.file, end.file) > 0 {
+	case c > 0:
 		return 0
 	}
-	return -1
+	total, found := int64(0), false
+	for _, f := range end.files {
+		switch {
+		case f.name == end.file:
+			total += int64(end.pos)
+		case f.name == at.file:
+			total += int64(f.size) - int64(at.pos)
+			found = true
+		case compareFiles(f.name, at.file) > 0 && compareFiles(f.name, end.file) < 0:
+			total += int64(f.size)
+		}
+	}
+	if !found {
+		return -1
+	}
+	return max(total, 0)
 }
 
 // pollEvery is how often the end of the log is asked for.
@@ -353,12 +392,15 @@ func (s *Source) pollEnd(ctx context.Context) {
 	for {
 		s.metaMu.Lock()
 		e, err := s.logEnd(ctx, s.meta, false)
+		end := &logSpan{place: place{e.file, e.pos}}
+		if at := s.at.Load(); err == nil && at != nil && at.file != e.file {
+			end.files, err = s.binlogs(ctx, s.meta)
+		}
 		s.metaMu.Unlock()
 		if err != nil {
-			s.end.Store(nil)
-		} else {
-			s.end.Store(&place{e.file, e.pos})
+			end = nil
 		}
+		s.end.Store(end)
 		select {
 		case <-ctx.Done():
 			return
@@ -368,16 +410,16 @@ func (s *Source) pollEnd(ctx context.Context) {
 }
 
 // lookAgain reads a definition anew, after a DDL.
-func (s *Source) lookAgain(t *table) (*sighting, error) {
-	c, err := s.connect(s.ctx)
+func (s *Source) lookAgain(ctx context.Context, t *table) (*sighting, error) {
+	c, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	if _, err := c.query(s.ctx, session); err != nil {
-		return nil, s.queryFault("prepare the session", err)
+	if err := s.prepare(ctx, c, s.server); err != nil {
+		return nil, err
 	}
-	seen, err := s.sight(s.ctx, c, t)
+	seen, err := s.sight(ctx, c, t)
 	if err != nil {
 		return nil, err
 	}

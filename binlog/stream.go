@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strconv"
 	"time"
 
@@ -30,6 +29,7 @@ type stream struct {
 	sum     bool     // events end in a CRC32
 	file    *fileRef // nil until the first ROTATE
 	pos     uint64   // behind the last event, in file
+	fromTop bool     // the file is read from its beginning
 	newFile bool     // a ROTATE named a file whose format description is still to come
 	opened  bool     // the first format description was read
 
@@ -120,20 +120,25 @@ func (st *stream) read(ctx context.Context) (*event.Batch, error) {
 				return nil, st.held
 			}
 			if some {
-				if err := st.stepWithin(ctx, emptyEvery); err != nil {
+				if err := st.stepWithin(ctx, emptyEvery); errors.Is(err, errInterrupted) {
+					return nil, ctx.Err()
+				} else if err != nil {
 					st.held = err
 				}
 				continue
 			}
 		}
-		if err := st.step(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
+		if err := st.step(ctx); errors.Is(err, errInterrupted) {
+			return nil, ctx.Err()
+		} else if err != nil {
 			st.held = err
 		}
 	}
 }
+
+// errInterrupted: ctx ended between events, so that reading may go on. Any other error ends the session: what it happened in was
+// taken from the log and not finished.
+var errInterrupted = errors.New("interrupted")
 
 // emptyEvery bounds how often a batch without events is handed out (I6).
 const emptyEvery = 250 * time.Millisecond
@@ -145,7 +150,7 @@ func (st *stream) stepWithin(ctx context.Context, d time.Duration) error {
 	stop := st.wake(wait)
 	defer stop()
 	err := st.step(wait)
-	if err != nil && wait.Err() != nil && ctx.Err() == nil {
+	if errors.Is(err, errInterrupted) && ctx.Err() == nil {
 		return nil
 	}
 	return err
@@ -173,8 +178,8 @@ func (st *stream) step(ctx context.Context) error {
 	}
 	ev, total, err := st.rd.next(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if ctx.Err() != nil && st.rd.intact(err) {
+			return errInterrupted
 		}
 		return st.s.dumpFault(err)
 	}
@@ -312,7 +317,7 @@ func (st *stream) dispatch(h header, body []byte, whole bool, total int) error {
 		}
 		return nil
 	case evPreviousGTIDs:
-		if st.byFile && st.adopt == nil && st.s.server.gtids && !st.tx.active {
+		if st.byFile && st.fromTop && st.adopt == nil && st.s.server.gtids && !st.tx.active {
 			if set, err := decodeGTIDSet(body); err == nil {
 				st.adopt = set
 			}
@@ -352,7 +357,7 @@ func (st *stream) formatDescription(h header, body []byte) error {
 	if st.file != nil && st.file.stamp == 0 {
 		st.file.stamp = h.at
 	}
-	if h.flags&flagArtificial == 0 && h.next != 0 {
+	if h.flags&flagArtificial == 0 && uint64(h.next) > st.pos {
 		st.advance(h.next)
 	}
 	st.opened = true
@@ -386,6 +391,7 @@ func (st *stream) rotate(h header, body []byte) error {
 	st.tx.active = false
 	known := st.file != nil
 	st.file, st.pos = &fileRef{name: string(file)}, pos
+	st.fromTop = pos <= 4
 	st.newFile = known
 	return nil
 }
@@ -534,12 +540,10 @@ func (st *stream) query(h header, q query) error {
 	case stmtXAEnd:
 		return nil
 	case stmtXACommit:
-		// The second phase of what was prepared before. Prepared rows of ours stopped us when they were read.
+		// Inside of a group it ends it. Alone it is the second phase of what was prepared before, whose rows, had there been any of
+		// ours, stopped us when they were read.
 		st.ensure(h)
-		if st.tx.begun {
-			return nil
-		}
-		return st.endTx(h, false)
+		return st.endTx(h, st.tx.begun)
 	case stmtXARollback:
 		st.ensure(h)
 		return st.endTx(h, false)
@@ -651,7 +655,9 @@ func (st *stream) rollbackTo(name string) error {
 	if st.tx.rows == 0 {
 		return nil
 	}
-	return st.damaged("a rollback names a savepoint that was not set")
+	return &event.Fault{Code: codeUnread, Class: event.Safety, Op: "read the binlog", Place: st.here(),
+		Text: "a rollback names a savepoint that the log does not set: which rows it takes back is unknown",
+		Hint: "report this. " + st.s.ways(codeUnread, "now", "GTID", "FILE:POS")}
 }
 
 func (st *stream) xaPrepare(h header, body []byte) error {
@@ -827,10 +833,4 @@ func (st *stream) update(kind byte, body []byte) error {
 		return err
 	}
 	return st.s.sawUpdate(p.table, st.here())
-}
-
-// netErr reports whether an error is one of the connection.
-func netErr(err error) bool {
-	var ne net.Error
-	return errors.As(err, &ne)
 }

@@ -185,3 +185,20 @@ func TestWhatCannotBeRenderedIsARecordFault(t *testing.T) {
 	require.Equal(t, "1", events[0].id)
 	require.Equal(t, "5", events[4].id)
 }
+
+func TestColumnsThatOnlyTheLogOrOnlyTheCatalogueShows(t *testing.T) {
+	b := newBench(t, servers.MySQL(t))
+	b.run(t,
+		"CREATE TABLE virt (v INT GENERATED ALWAYS AS (LENGTH(payload)) VIRTUAL, id INT, st VARCHAR(20) GENERATED ALWAYS AS (CONCAT('s', id)) STORED, payload LONGTEXT, INDEX ((CAST(payload AS CHAR(10)))))",
+		"CREATE TABLE invis (secret INT INVISIBLE DEFAULT 5, id INT, payload LONGTEXT)",
+		"SET SESSION sql_generate_invisible_primary_key = ON", "CREATE TABLE gipk (id INT, payload LONGTEXT)", "SET SESSION sql_generate_invisible_primary_key = OFF",
+		"CREATE TABLE multi (id INT, tags JSON, payload LONGTEXT, INDEX ((CAST(tags AS UNSIGNED ARRAY))))")
+	s := open(t, b.options(t, "virt", "invis", "gipk", "multi"), event.Checkpoint{})
+	b.run(t, "INSERT INTO virt (id, payload) VALUES (1, 'a')", "INSERT INTO invis (id, payload) VALUES (2, 'b')", "INSERT INTO gipk (id, payload) VALUES (3, 'c')",
+		"INSERT INTO multi VALUES (4, '[1,2]', 'd')")
+	events := s.read(t, 4)
+	require.Equal(t, []string{"a", "b", "c", "d"}, payloads(events))
+	for i, e := range events {
+		require.Equal(t, fmt.Sprint(i+1), e.id)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -115,6 +116,11 @@ func (w *wireReader) next(ctx context.Context) (ev []byte, total int, err error)
 		return nil, 0, e
 	}
 	return nil, 0, mysql.ErrMalformPacket
+}
+
+// intact reports whether reading can go on after an error: only a deadline or the end of ctx came, and TLS kept its state.
+func (w *wireReader) intact(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 func (w *wireReader) long() ([]byte, int, error) {
