@@ -444,6 +444,41 @@ func TestKeysAreHashedAsJavaDoes(t *testing.T) {
 	}
 }
 
+func TestAPartitionTakesTurnsWithItself(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders"))
+	r := setUp(t, c)
+	r.send(0, "orders", "a")
+	r.flush()
+	unblock := blockProduce(c)
+	to := func(seq uint64, partition int32) {
+		m := sinktest.Message(seq, "orders", "", fmt.Sprintf("%06d", seq))
+		m.Partition = partition
+		r.sendMessage(m)
+	}
+	to(1, 0)
+	to(2, 0)
+	to(3, 1)
+	to(4, 0)
+	r.mu.Lock()
+	parts := r.topics["orders"].parts
+	flying, waiting := parts[0].flying, len(parts[0].queue)
+	elsewhere := parts[1].flying
+	r.mu.Unlock()
+	require.Equal(t, 1, flying, "what the client has of a partition must be answered before it gets more")
+	require.Equal(t, 2, waiting)
+	require.Equal(t, 1, elsewhere, "other partitions do not wait")
+	unblock()
+	r.flush()
+	require.Equal(t, 5, r.ledger.Acks())
+	var first []string
+	for _, rec := range consume(t, c.ListenAddrs(), "orders") {
+		if v := string(rec.Value); rec.Partition == 0 && v != "000000" {
+			first = append(first, v)
+		}
+	}
+	require.Equal(t, []string{"000001", "000002", "000004"}, first)
+}
+
 func TestAddedPartitionsAreUsedAsJavaWould(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	r := setUp(t, c)
