@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 )
 
@@ -16,8 +17,12 @@ func main() {
 
 // execute runs one command line and gives its exit code (contract: exit codes). Tests call it.
 func execute(ctx context.Context, args []string, stdout, stderr *os.File) int {
-	root := newRoot(stdout, stderr)
+	c := &cli{stdout: stdout, stderr: stderr}
+	root := newRoot(c)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !c.began {
+		err = usageError{fmt.Errorf("%w\n  hint: %s --help", err, cmd.CommandPath())}
+	}
 	return report(stderr, err)
 }

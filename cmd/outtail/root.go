@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 
@@ -11,10 +12,10 @@ import (
 type cli struct {
 	stdout, stderr *os.File
 	configFile     string
+	began          bool // a command was found, its flags were right, and it ran
 }
 
-func newRoot(stdout, stderr *os.File) *cobra.Command {
-	c := &cli{stdout: stdout, stderr: stderr}
+func newRoot(c *cli) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outtail",
 		Short: "Turns inserts into outbox tables into broker messages, from the database's log",
@@ -32,31 +33,42 @@ a crash may repeat events, it never loses or reorders them.`,
 			return cmd.Help()
 		},
 	}
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	for _, sub := range []*cobra.Command{
 		newRun(c), newValidate(c), newInit(c), newCheckpoint(c), newDemoCommand(), newVersion(c),
 	} {
 		root.AddCommand(sub)
 	}
-	strictArgs(root)
+	c.strict(root)
 	return root
 }
 
-// strictArgs makes wrong arguments usage errors (exit 2), in every command.
-func strictArgs(cmd *cobra.Command) {
-	if args := cmd.Args; args != nil {
-		cmd.Args = func(c *cobra.Command, a []string) error {
-			if err := args(c, a); err != nil {
-				return usageError{err}
-			}
+// strict notes in every command that it began, so that all that went wrong before is a usage error (exit 2), and answers
+// a mistyped command with the one that was meant.
+func (c *cli) strict(cmd *cobra.Command) {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c.began = true
+		return run(cmd, args)
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
 			return nil
+		case !cmd.HasAvailableSubCommands():
+			return fmt.Errorf("%s takes no argument, and there is %q", cmd.CommandPath(), args[0])
 		}
+		err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+		cmd.SuggestionsMinimumDistance = 2
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			err = fmt.Errorf("%w; did you mean %q?", err, cmd.CommandPath()+" "+near[0])
+		}
+		return err
 	}
 	for _, sub := range cmd.Commands() {
-		strictArgs(sub)
+		c.strict(sub)
 	}
 }
 

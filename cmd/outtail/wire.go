@@ -47,7 +47,7 @@ func (p *process) build(c config.Pipeline) (*pipeline.Pipeline, error) {
 		Observer: p.observer, Log: p.log, InFlightEvents: c.Limits.InFlightEvents, InFlightBytes: int64(c.Limits.InFlightBytes),
 		StartTimeout: p.cfg.StartTimeout, DrainTimeout: c.DrainTimeout, Version: version,
 	})
-	src, err := newSource(p.cfg, c, p.log.With("pipeline", c.Name), p.store.RanBefore(c.Name), pl.Condition)
+	src, err := newSource(p.cfg, c, p.log, p.store.RanBefore(c.Name), pl.Condition)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (r route) Route(ev *event.Event, m *event.Message) (pipeline.Decision, erro
 // newSource makes the source of a pipeline, for running it and for commands that ask its server.
 func newSource(cfg *config.Config, c config.Pipeline, log *slog.Logger, ranBefore bool, cond func(string, *event.Fault)) (pipeline.Source, error) {
 	if c.Source.Kind == event.Postgres {
-		o := walOptions(c, log)
+		o := walOptions(c, log.With("pipeline", c.Name)) // binlog says its pipeline by itself
 		o.RanBefore, o.Conditions = ranBefore, cond
 		return wal.New(o)
 	}
