@@ -52,9 +52,9 @@ fmt: ## gofmt -w
 demo: build ## the main job on embedded servers, killed every 15 s, with a verdict (DEMO_SECONDS=40 ends it by itself)
 	@exec bin/outtail demo
 
-bench: setup build ## drain 1,000,000 rows from each source into Kafka and print rate, CPU and memory
+bench: setup build ## drain 1,000,000 rows from each source into Kafka and print rate, CPU and memory (BENCH="-rows 100000 -runs 3")
 	set -a; . $(SERVERS); OUTTAIL_BINARY=$(CURDIR)/bin/outtail OUTTAIL_BENCH=1; set +a; \
-	$(GO) test ./test/bench -run Drain -v -count=1 -timeout 60m
+	$(GO) test ./test/bench -run Drain -v -count=1 -timeout 60m $(BENCH)
 
 image: ## the container image (IMAGE=name:tag)
 	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
