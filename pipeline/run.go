@@ -50,6 +50,7 @@ type Pipeline struct {
 	stop     context.CancelCauseFunc // ends reading
 	lastTx   time.Time               // commit time of the newest event read
 	sinkOpen bool                    // only the pipeline's goroutine looks
+	streamed bool                    // both ends were open once
 }
 
 // session is one connection of the source, from the checkpoint at which it began.
@@ -401,6 +402,9 @@ func (p *Pipeline) runSession(ctx context.Context) (opened bool, err error) {
 			return true, err
 		}
 	}
+	p.mu.Lock()
+	p.streamed = true
+	p.mu.Unlock()
 	p.transition(Streaming)
 	p.log.Info("streaming", "from", start.Position.String())
 
@@ -505,12 +509,12 @@ func (p *Pipeline) need() need {
 // conditionsChanged moves between streaming and degraded.
 func (p *Pipeline) conditionsChanged(active bool) {
 	p.mu.Lock()
-	s := p.state
+	s, streamed := p.state, p.streamed
 	p.mu.Unlock()
 	switch {
 	case active && (s == Streaming || s == Starting):
 		p.transition(Degraded)
-	case !active && s == Degraded:
+	case !active && s == Degraded && streamed: // a start that was held up is not over with what held it up
 		p.transition(Streaming)
 	}
 }
