@@ -271,17 +271,27 @@ not sent. Refused while outtail runs.`,
 	return cmd
 }
 
-// readState asks the running process, and reads the state file where none runs.
+// readState asks the running process, and reads the state file where none runs. A process that starts holds the file for
+// a moment before it answers, so both are tried again for some seconds.
 func readState(ctx context.Context, cfg *config.Config) (checkpoint.State, error) {
-	var state checkpoint.State
-	err := control.Ask(ctx, cfg.DataDir, requestShow, nil, &state)
-	if !errors.Is(err, control.ErrNotRunning) {
-		return state, err
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		var state checkpoint.State
+		err := control.Ask(ctx, cfg.DataDir, requestShow, nil, &state)
+		if !errors.Is(err, control.ErrNotRunning) {
+			return state, err
+		}
+		store, err := checkpoint.OpenReadOnly(checkpoint.Options{Dir: cfg.DataDir, Version: version})
+		if err == nil {
+			state, err = store.Show()
+			return state, errors.Join(err, store.Close())
+		}
+		if !errors.Is(err, checkpoint.ErrLocked) || time.Now().After(deadline) {
+			return state, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return state, ctx.Err()
+		}
 	}
-	store, err := checkpoint.OpenReadOnly(checkpoint.Options{Dir: cfg.DataDir, Version: version})
-	if err != nil {
-		return state, err
-	}
-	defer store.Close()
-	return store.Show()
 }

@@ -134,7 +134,7 @@ func (o *Outtail) start(t testing.TB, args []string) *Process {
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		<-p.done
-		if t.Failed() {
+		if t.Failed() && !p.cmd.ProcessState.Success() {
 			t.Logf("%s %s (%v), the end of its stderr:\n%s", o.Binary, strings.Join(args, " "), p.cmd.ProcessState, tail(p.Stderr(), 6000))
 		}
 	})
