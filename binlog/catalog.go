@@ -139,6 +139,10 @@ func parseColumnType(text string) (column, error) {
 		return column{}, fmt.Errorf("type %q is not known to this version", text)
 	}
 	c := column{kind: kind}
+	switch low[:i] {
+	case "uuid", "inet6", "inet4":
+		c.opaque = true
+	}
 	args, tail := "", low[i:]
 	if strings.HasPrefix(low[i:], "(") {
 		end := strings.LastIndexByte(low, ')')
@@ -261,6 +265,14 @@ func (s *Source) layout(st *stream, p *plan) (*layout, error) {
 	k := s.known[t]
 	if p.tm.complete() {
 		columns = p.tm.columns
+		if k.seen != nil && k.proved == nil {
+			// MariaDB logs its UUID and INET types as plain bytes; the catalogue knows better.
+			if def, err := k.seen.def.columns(s.charsetID); err == nil && agrees(columns, def) && sameNames(columns, def) {
+				for i := range columns {
+					columns[i].opaque = def[i].opaque
+				}
+			}
+		}
 		if k.proved != nil {
 			// What the log never says, and what only shows in print: ZEROFILL and FLOAT(M,D).
 			if def, err := k.proved.columns(s.charsetID); err == nil && agrees(columns, def) && sameNames(columns, def) {

@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -27,7 +28,26 @@ const (
 // conn is a connection for questions. The dump takes one over for reading.
 type conn struct {
 	*client.Conn
-	raw net.Conn // the TCP connection, below TLS
+	raw *rawConn // below TLS
+}
+
+// rawConn is the TCP connection with a buffer: TLS asks for each record of 16 KiB by itself, and what lies here already tells
+// whether another one can be read without waiting, so that a batch is not cut at each record.
+type rawConn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (r *rawConn) Read(b []byte) (int, error) { return r.in.Read(b) }
+
+// record reports whether a whole TLS record is at hand.
+func (r *rawConn) record() bool {
+	n := r.in.Buffered()
+	if n < 5 {
+		return false
+	}
+	head, err := r.in.Peek(5)
+	return err == nil && n >= 5+(int(head[3])<<8|int(head[4]))
 }
 
 // connect logs in. The connection dies with ctx only until it is made.
@@ -50,18 +70,18 @@ func (s *Source) connect(ctx context.Context) (*conn, error) {
 }
 
 func (s *Source) login(ctx context.Context, cfg *tls.Config) (*conn, error) {
-	var raw net.Conn
+	var raw *rawConn
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}}
 		nc, err := d.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		raw = nc
+		raw = &rawConn{Conn: nc, in: bufio.NewReaderSize(nc, 128<<10)}
 		if until, ok := ctx.Deadline(); ok {
 			_ = nc.SetDeadline(until)
 		}
-		return nc, nil
+		return raw, nil
 	}
 	network, address := "tcp", net.JoinHostPort(s.o.Host, strconv.Itoa(s.o.Port))
 	if strings.HasPrefix(s.o.Host, "/") {
@@ -83,6 +103,15 @@ func (s *Source) login(ctx context.Context, cfg *tls.Config) (*conn, error) {
 	_ = raw.SetDeadline(time.Time{})
 	out := &conn{Conn: c, raw: raw}
 	return out, nil
+}
+
+// reader gives the connection's dump.
+func (c *conn) reader(timeout time.Duration, limit int) *wireReader {
+	w := newWireReader(c.Conn.Conn.Conn, timeout, limit)
+	if _, encrypted := w.conn.(*tls.Conn); encrypted {
+		w.more = c.raw.record
+	}
+	return w
 }
 
 // query asks with a deadline; the caller's own string, never a value from outside.

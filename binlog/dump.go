@@ -178,7 +178,7 @@ func (s *Source) stampOf(ctx context.Context, file string) (uint32, error) {
 	if err := s.dump(ctx, c, origin{file: file, pos: 4}, s.side("stamp"), dumpNonBlock); err != nil {
 		return 0, err
 	}
-	rd := newWireReader(c.Conn.Conn.Conn, queryTimeout, 1<<20)
+	rd := c.reader(queryTimeout, 1<<20)
 	for {
 		ev, _, err := rd.next(ctx)
 		if err != nil {
@@ -202,7 +202,7 @@ func (s *Source) scan(ctx context.Context, from, to place, t *table) (found plac
 	if err := s.dump(ctx, c, origin{file: from.file, pos: from.pos}, s.side("scan"), dumpNonBlock); err != nil {
 		return place{}, err
 	}
-	rd := newWireReader(c.Conn.Conn.Conn, silenceLimit, 1<<20)
+	rd := c.reader(silenceLimit, 1<<20)
 	stop := context.AfterFunc(ctx, func() { _ = rd.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	here := from

@@ -194,7 +194,7 @@ func merge(t *tableMap, defined []column) []column {
 		if out[i].labels == nil {
 			out[i].labels, out[i].labelsUTF8 = d.labels, true
 		}
-		out[i].width, out[i].decimals = d.width, d.decimals
+		out[i].width, out[i].decimals, out[i].opaque = d.width, d.decimals, d.opaque
 	}
 	return out
 }

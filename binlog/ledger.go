@@ -15,8 +15,8 @@ type group struct {
 	first, last uint64 // ordinals
 	file        *fileRef
 	pos         uint64
-	ran         gtidRun   // GTIDs that were executed: the usual one,
-	more        []gtidRun // and the others
+	ran         gtidRun  // GTIDs that were executed: the usual run,
+	other       *gtidSet // and what does not continue it
 	maria       []mariaGTID
 	anonymous   bool     // a transaction without GTID is among them
 	adopt       *gtidSet // the set before the group is this one (PREVIOUS_GTIDS), where it was not known
@@ -37,32 +37,11 @@ func (g *group) ranGTID(s *sid, n int64) {
 		g.ran.last = n
 		return
 	}
-	for i := len(g.more) - 1; i >= 0; i-- {
-		if m := &g.more[i]; m.sid == s && m.last+1 == n {
-			m.last = n
-			return
-		}
+	if g.other == nil {
+		g.other = newGTIDSet()
 	}
-	if len(g.more) == maxRuns {
-		// Gaps everywhere, as a replica without preserve_commit_order leaves them: a set sorts them out.
-		set := newGTIDSet()
-		intern := map[sid]*sid{}
-		for _, m := range g.more {
-			set.add(*m.sid, m.first, m.last)
-			intern[*m.sid] = m.sid
-		}
-		g.more = g.more[:0]
-		for s, spans := range set.spans {
-			for _, x := range spans {
-				g.more = append(g.more, gtidRun{intern[s], x.first, x.last})
-			}
-		}
-	}
-	g.more = append(g.more, gtidRun{s, n, n})
+	g.other.add(*s, n, n)
 }
-
-// maxRuns is when runs are sorted and joined.
-const maxRuns = 256
 
 func (g *group) ranMaria(x mariaGTID) {
 	for i := range g.maria {
@@ -100,7 +79,7 @@ const maxPos = 1<<32 - 1
 func (l *ledger) add(g group, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := len(l.groups); n > 0 && l.joinable && !wanted && g.adopt == nil && g.depends == nil && len(g.more) == 0 && len(g.maria) <= 1 {
+	if n := len(l.groups); n > 0 && l.joinable && !wanted && g.adopt == nil && g.depends == nil && len(g.maria) <= 1 {
 		t := &l.groups[n-1]
 		t.last, t.file, t.pos = g.last, g.file, g.pos
 		t.anonymous = t.anonymous || g.anonymous
@@ -136,8 +115,8 @@ func (l *ledger) fold(at uint64) folded {
 			if g.ran.sid != nil {
 				l.at.set.add(*g.ran.sid, g.ran.first, g.ran.last)
 			}
-			for _, r := range g.more {
-				l.at.set.add(*r.sid, r.first, r.last)
+			if g.other != nil {
+				l.at.set.union(g.other)
 			}
 		}
 		if l.at.maria != nil {

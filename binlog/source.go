@@ -270,7 +270,7 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 	}
 	st := &stream{
 		s: s, asm: newAssembler(s.pool), spillAt: spillAt, ledger: l, log: s.log, sids: map[sid]*sid{}, byFile: from.set == nil && from.maria == nil,
-		rd: newWireReader(c.Conn.Conn.Conn, silenceLimit, 2*s.rowLimit+64<<10),
+		rd: c.reader(silenceLimit, 2*s.rowLimit+64<<10),
 	}
 	st.rd.overflow = st.overflow
 	if cp.Prefix != nil {

@@ -56,8 +56,9 @@ type column struct {
 	labels   [][]byte
 	// labelsUTF8: the labels came from the catalogue through a utf8mb4 connection, not from the log in the column's charset.
 	labelsUTF8 bool
-	width      int // ZEROFILL: printed with this many digits at least
-	decimals   int // FLOAT(M,D), DOUBLE(M,D): D+1; 0 as many as needed
+	opaque     bool // a MariaDB type (UUID, INET4, INET6) whose bytes in the log are not its text
+	width      int  // ZEROFILL: printed with this many digits at least
+	decimals   int  // FLOAT(M,D), DOUBLE(M,D): D+1; 0 as many as needed
 }
 
 // tableMap is a parsed TABLE_MAP_EVENT.

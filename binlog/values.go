@@ -13,6 +13,7 @@ import (
 
 var (
 	errGeometry = errors.New("a GEOMETRY column has no text; map it to the payload, whose bytes it then is")
+	errOpaque   = errors.New("UUID and INET columns of MariaDB cannot be read from its log; make the column CHAR(36) or BINARY(16)")
 	errPacked   = errors.New("a COMPRESSED column cannot be read; the table must hold the column uncompressed")
 	errCharset  = errors.New("the column's character set is not known here; CONVERT the column to utf8mb4")
 	errLabel    = errors.New("the value is outside of the column's list of labels")
@@ -22,6 +23,9 @@ var (
 // appendValue writes a value as the server prints it at time zone +00:00. Binary values are the bytes themselves for the payload
 // and take form elsewhere.
 func (f *field) appendValue(dst, v []byte, role event.Role, form event.Form) ([]byte, error) {
+	if f.opaque {
+		return dst, errOpaque
+	}
 	switch f.kind {
 	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong:
 		at := len(dst)

@@ -36,6 +36,8 @@ type wireReader struct {
 	}
 	ctx context.Context // of the call to next
 
+	// more, where set, reports whether a read would not wait.
+	more func() bool
 	// overflow, where set, is asked for a place for what the limit cuts off a packet, given what was kept; nil drops it.
 	overflow func(kept []byte) (io.Writer, error)
 	rest     io.Writer
@@ -45,8 +47,11 @@ func newWireReader(conn net.Conn, timeout time.Duration, limit int) *wireReader 
 	return &wireReader{conn: conn, timeout: timeout, limit: limit, buf: make([]byte, 256<<10)}
 }
 
-// ready reports whether next returns without waiting for the network.
-func (w *wireReader) ready() bool {
+// ready reports whether next can go on without waiting for the network.
+func (w *wireReader) ready() bool { return w.packet() || w.more != nil && w.more() }
+
+// packet reports whether a whole packet is in the buffer.
+func (w *wireReader) packet() bool {
 	have := w.w - w.r
 	if w.partial.on || have < 4 {
 		return false
