@@ -31,33 +31,46 @@ func BenchmarkDrain(b *testing.B) {
 				END LOOP; END $$`, rows/per, per))
 			b.ReportAllocs()
 			b.ResetTimer()
+			var sum drained
 			for b.Loop() {
-				drainRows(b, s, rows)
+				sum.add(drainRows(b, s, rows))
 			}
+			b.ReportMetric(float64(sum.rows)/sum.took.Seconds(), "rows/s")
+			b.ReportMetric(sum.cpu.Seconds()/float64(sum.rows)*1e6, "cpu-s/M")
+			b.ReportMetric(float64(sum.rows)/float64(sum.batches), "rows/batch")
 		})
 	}
 }
 
-func drainRows(b *testing.B, s *stream, rows int) {
+type drained struct {
+	rows, batches int
+	took, cpu     time.Duration
+}
+
+func (d *drained) add(o drained) {
+	d.rows, d.batches, d.took, d.cpu = d.rows+o.rows, d.batches+o.batches, d.took+o.took, d.cpu+o.cpu
+}
+
+func processorTime(b *testing.B) time.Duration {
+	var r syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &r))
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func drainRows(b *testing.B, s *stream, rows int) (d drained) {
 	s.reopen(s.cp)
-	var before, after syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &before))
-	seen, batches, first := 0, 0, time.Time{}
-	for seen < rows {
+	before, first := processorTime(b), time.Time{}
+	for d.rows < rows {
 		batch, err := s.source.Read(context.Background())
 		require.NoError(b, err)
-		if seen == 0 {
+		if d.rows == 0 {
 			first = time.Now()
 		}
-		seen += len(batch.Events)
-		batches++
+		d.rows += len(batch.Events)
+		d.batches++
 		batch.Release()
 	}
-	took := time.Since(first).Seconds()
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &after))
-	cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()).Seconds()
-	b.ReportMetric(float64(rows)/took, "rows/s")
-	b.ReportMetric(cpu/float64(rows)*1e6, "cpu-s/M")
-	b.ReportMetric(float64(rows)/float64(batches), "rows/batch")
+	d.took, d.cpu = time.Since(first), processorTime(b)-before
 	require.NoError(b, s.source.Close())
+	return d
 }

@@ -319,6 +319,7 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		if rtt, ok := minRTT(tcp); ok && rtt < paceRTT && tcp.SetReadBuffer(paceWindow) == nil {
 			c.read.pace.enabled = true
+			c.read.quiet = func(n int) { lowWater(tcp, n) }
 		}
 	}
 	c.passed.Store(uint64(p.At))

@@ -16,32 +16,23 @@ const (
 	pacePause = 3 * time.Millisecond
 	// paceRTT is the round trip above which the window would cost more than it gains.
 	paceRTT = 300 * time.Microsecond
-	// Pacing begins when what arrives is older than paceEnter and keeps coming, and ends below paceLeave.
+	// Pacing begins when what arrives is older than paceEnter, and ends below paceLeave.
 	paceEnter = 30 * time.Millisecond
 	paceLeave = 8 * time.Millisecond
-	// paceBusy is the number of reads in a row that did not have to wait long, after which the source is busy.
-	paceBusy = 8
-	// paceIdle is a wait that says that nothing more was there.
-	paceIdle = 5 * time.Millisecond
 )
 
-// pacer decides how long to wait before a read. It is pure; the zero value never waits.
+// pacer decides how long to wait before a read. It is pure; the zero value never waits. It needs to know nothing of how
+// busy the server is: a pause is counted from the last read, so that whoever had to wait for rows does not wait again.
 type pacer struct {
 	enabled bool
 
-	busy   int
 	paced  bool
 	short  bool
 	lastAt time.Time
 }
 
-// read tells of a read of n bytes that ended at now and had to wait for its first byte.
-func (p *pacer) read(now time.Time, waited time.Duration, n int) {
-	if waited > paceIdle {
-		p.busy = 0
-	} else if p.busy < paceBusy {
-		p.busy++
-	}
+// read tells of a read of n bytes that ended at now.
+func (p *pacer) read(now time.Time, n int) {
 	p.short = n < paceFull
 	p.lastAt = now
 }
@@ -52,7 +43,7 @@ func (p *pacer) pause(now time.Time, lag time.Duration) time.Duration {
 		return 0
 	}
 	switch {
-	case p.busy < paceBusy || lag < paceLeave:
+	case lag < paceLeave:
 		p.paced = false
 	case lag > paceEnter:
 		p.paced = true

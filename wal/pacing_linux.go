@@ -33,3 +33,15 @@ func minRTT(c *net.TCPConn) (time.Duration, bool) {
 	}
 	return time.Duration(us) * time.Microsecond, true
 }
+
+// lowWater makes the kernel wake the runtime's poller only when n bytes wait, instead of for every segment that arrives
+// while nobody reads. 1 is the normal state.
+func lowWater(c *net.TCPConn, n int) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, n)
+	})
+}

@@ -9,3 +9,5 @@ import (
 
 // minRTT is known on Linux only; without it there is no pacing.
 func minRTT(*net.TCPConn) (time.Duration, bool) { return 0, false }
+
+func lowWater(*net.TCPConn, int) {}

@@ -38,6 +38,7 @@ type reader struct {
 	place    string
 	maxFrame int // a larger frame is not buffered
 	replied  func()
+	quiet    func(n int) // SO_RCVLOWAT while pausing; may be nil
 
 	buf  []byte
 	r, w int
@@ -298,7 +299,13 @@ func (s *reader) fill(ctx context.Context, deadline time.Time) error {
 		s.r, s.w = 0, left
 	}
 	if pause := s.pace.pause(time.Now(), s.dec.lag); pause > 0 {
+		if s.quiet != nil {
+			s.quiet(paceFull)
+		}
 		nap(ctx, pause)
+		if s.quiet != nil {
+			s.quiet(1)
+		}
 	}
 	if err := s.conn.SetReadDeadline(deadline); err != nil {
 		return err
@@ -306,12 +313,11 @@ func (s *reader) fill(ctx context.Context, deadline time.Time) error {
 	if ctx.Err() != nil { // after the deadline was set: whoever ends ctx sets a past one
 		return os.ErrDeadlineExceeded
 	}
-	began := time.Now()
 	n, err := s.conn.Read(s.buf[s.w:])
 	s.w += n
 	if n > 0 {
 		s.last = time.Now()
-		s.pace.read(s.last, s.last.Sub(began), n)
+		s.pace.read(s.last, n)
 		return nil
 	}
 	if err == nil {
