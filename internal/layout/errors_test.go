@@ -50,6 +50,13 @@ func codes(t *testing.T) []code {
 	})
 	for _, f := range parsed {
 		ast.Inspect(f, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if c, ok := called(call, consts); ok {
+					c.pkg, c.place = f.Name.Name, fset.Position(call.Pos()).String()
+					all = append(all, c)
+				}
+				return true
+			}
 			lit, ok := n.(*ast.CompositeLit)
 			if !ok {
 				return true
@@ -85,6 +92,34 @@ func codes(t *testing.T) []code {
 	}
 	slices.SortFunc(all, func(a, b code) int { return cmp.Or(cmp.Compare(a.code, b.code), cmp.Compare(a.text, b.text)) })
 	return all
+}
+
+// called reads a call of a package's constructor of faults: the code first, then maybe a class, and text and hint last.
+func called(call *ast.CallExpr, consts map[string]string) (code, bool) {
+	if len(call.Args) < 3 {
+		return code{}, false
+	}
+	name := ""
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		name = f.Name
+	case *ast.SelectorExpr:
+		name = f.Sel.Name
+	}
+	c := code{code: text(call.Args[0], consts), class: "record"}
+	if (name != "fault" && name != "record") || !strings.HasPrefix(c.code, "OT") {
+		return c, false
+	}
+	for _, a := range call.Args {
+		if sel, ok := a.(*ast.SelectorExpr); ok {
+			if id, ok := sel.X.(*ast.Ident); ok && id.Name == "event" {
+				c.class = strings.ToLower(sel.Sel.Name)
+			}
+		}
+	}
+	n := len(call.Args)
+	c.text, c.hint = text(call.Args[n-2], consts), text(call.Args[n-1], consts)
+	return c, true
 }
 
 // text renders the constant parts of an expression; what is put in at run time becomes "…".
