@@ -242,7 +242,7 @@ func (s *Source) scan(ctx context.Context, from, to place, t *table) (found plac
 				}
 			}
 			q, ok := parseQuery(body)
-			if !ok || touches(q.text, t) {
+			if !ok || touches(q, t) {
 				return here, nil
 			}
 		}

@@ -114,7 +114,8 @@ func unquoted(t []byte) string {
 
 // touches reports whether a statement may change the columns of a table. Too often rather than too seldom: any ALTER, RENAME,
 // CREATE or DROP that contains the table's bare name anywhere, or that drops a schema.
-func touches(text []byte, t *table) bool {
+func touches(q query, t *table) bool {
+	text := q.text
 	kind, _ := statement(text)
 	if kind != stmtDDL {
 		return false
@@ -127,7 +128,12 @@ func touches(text []byte, t *table) bool {
 	case "DATABASE", "SCHEMA":
 		return names(after, t.schema)
 	}
-	return names(rest, t.table)
+	return names(rest, t.table) && q.reaches(t)
+}
+
+// reaches reports whether a table's name in the statement can mean t: its schema is the default one, or is named too.
+func (q query) reaches(t *table) bool {
+	return equalFold(string(q.schema), t.schema) || names(q.text, t.schema)
 }
 
 // names reports whether a text contains an identifier, with regard to nothing but the letters. A name that is not ASCII may be
@@ -147,9 +153,10 @@ func names(text []byte, name string) bool {
 
 // writes reports whether a statement that was logged as such names the table as a word. It may only read it; which one it is
 // nobody can tell without an SQL parser.
-func writes(text []byte, t *table) bool {
+func writes(q query, t *table) bool {
+	text := q.text
 	kind, _ := statement(text)
-	if kind != stmtDML {
+	if kind != stmtDML || !q.reaches(t) {
 		return false
 	}
 	low, name := bytes.ToLower(text), strings.ToLower(t.table)

@@ -60,10 +60,10 @@ func TestDDLThatMayTouchATable(t *testing.T) {
 		"CREATE TABLE t (a INT) COMMENT 'not the inbox'":  false,
 		"ALTER TABLE shop.orders RENAME TO shop.`outbox`": true,
 	} {
-		require.Equal(t, want, touches([]byte(text), outbox), text)
+		require.Equal(t, want, touches(in("shop", text), outbox), text)
 	}
-	require.True(t, touches([]byte("ALTER TABLE x ADD c INT"), &table{schema: "s", table: "ümlaut"}), "a name in an unknown character set")
-	require.True(t, touches([]byte("ALTER TABLE `a``b` ADD c INT"), &table{schema: "s", table: "a`b"}))
+	require.True(t, touches(in("s", "ALTER TABLE x ADD c INT"), &table{schema: "s", table: "ümlaut"}), "a name in an unknown character set")
+	require.True(t, touches(in("s", "ALTER TABLE `a``b` ADD c INT"), &table{schema: "s", table: "a`b"}))
 }
 
 func TestStatementsThatWriteToATable(t *testing.T) {
@@ -77,8 +77,18 @@ func TestStatementsThatWriteToATable(t *testing.T) {
 		"ALTER TABLE outbox ADD c INT":              false,
 		"REPLACE INTO other SELECT * FROM (outbox)": true,
 	} {
-		require.Equal(t, want, writes([]byte(text), outbox), text)
+		require.Equal(t, want, writes(in("shop", text), outbox), text)
 	}
+}
+
+func in(schema, text string) query { return query{schema: []byte(schema), text: []byte(text)} }
+
+func TestStatementsInOtherSchemasAreForeign(t *testing.T) {
+	outbox := &table{name: "shop.outbox", schema: "shop", table: "outbox"}
+	require.False(t, touches(in("other", "ALTER TABLE outbox ADD c INT"), outbox))
+	require.True(t, touches(in("other", "ALTER TABLE `shop`.outbox ADD c INT"), outbox))
+	require.False(t, writes(in("other", "INSERT INTO outbox VALUES (1)"), outbox))
+	require.True(t, writes(in("", "INSERT INTO Shop.outbox VALUES (1)"), outbox))
 }
 
 func FuzzStatement(f *testing.F) {
@@ -88,7 +98,7 @@ func FuzzStatement(f *testing.F) {
 	t0 := &table{name: "s.t", schema: "s", table: "t"}
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		statement(b)
-		touches(b, t0)
-		writes(b, t0)
+		touches(query{schema: []byte("s"), text: b}, t0)
+		writes(query{schema: []byte("s"), text: b}, t0)
 	})
 }

@@ -551,7 +551,7 @@ func (st *stream) query(h header, q query) error {
 	st.ensure(h)
 	if kind == stmtDML {
 		for i := range st.s.tables {
-			if writes(q.text, &st.s.tables[i]) {
+			if writes(q, &st.s.tables[i]) {
 				return st.statementFault(&st.s.tables[i])
 			}
 		}
@@ -559,7 +559,7 @@ func (st *stream) query(h header, q query) error {
 	}
 	if kind == stmtDDL {
 		for i := range st.s.tables {
-			if touches(q.text, &st.s.tables[i]) {
+			if touches(q, &st.s.tables[i]) {
 				st.ddl(&st.s.tables[i])
 			}
 		}
