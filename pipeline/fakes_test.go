@@ -45,6 +45,9 @@ type fakeSource struct {
 	opens     int
 	held      int // batches not released
 	batchRows int
+	// restates has each session tell a bound where it began, as a heartbeat does.
+	restates bool
+	restated bool
 }
 
 func (s *fakeSource) Open(ctx context.Context, from event.Checkpoint) (event.Checkpoint, error) {
@@ -58,7 +61,7 @@ func (s *fakeSource) Open(ctx context.Context, from event.Checkpoint) (event.Che
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opens++
-	s.cut = s.log.cut
+	s.cut, s.restated = s.log.cut, false
 	if from.IsZero() {
 		from.Position = event.Position{Kind: event.Postgres, Slot: "s"}
 	}
@@ -96,6 +99,10 @@ func (s *fakeSource) Read(ctx context.Context) (*event.Batch, error) {
 func (s *fakeSource) read() *event.Batch {
 	b := &event.Batch{}
 	var tx *event.Tx
+	if s.restates && !s.restated {
+		b.Bounds = append(b.Bounds, event.Bound{At: uint64(s.next)})
+	}
+	s.restated = true
 	for len(b.Events) < max(1, s.batchRows) && s.next < len(s.log.txs) {
 		rows := s.log.txs[s.next]
 		if s.row < len(rows) {

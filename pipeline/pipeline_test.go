@@ -117,6 +117,12 @@ func TestAPoisonedEventHaltsWithItsPlaceAndIsFirstNextTime(t *testing.T) {
 		require.Equal(t, []string{"a"}, w.sink.sent())
 		require.Equal(t, uint64(1), store.cps["p"].Prefix.Rows, "what lies before it was acked and saved")
 
+		w = start(&fakeSource{log: log, batchRows: 9, restates: true}, &fakeSink{}, store, nil)
+		require.Equal(t, "fake/0#1", event.AsFault(<-w.err).Place)
+		w.end()
+		require.Empty(t, w.sink.sent())
+		require.NotNil(t, store.cps["p"].Prefix, "a bound where the session began takes nothing back")
+
 		log.txs[0][1] = "mended"
 		w = start(&fakeSource{log: log, batchRows: 9}, &fakeSink{}, store, nil)
 		pass(time.Second)

@@ -450,7 +450,9 @@ func (p *Pipeline) snapshot() (event.Checkpoint, *session, bool) {
 	if g.reached {
 		var deps []byte
 		cp.Position, deps = p.opts.Source.Position(g.at)
-		cp.Prefix = nil
+		if !samePlace(cp.Position, s.start.Position) {
+			cp.Prefix = nil // a bound may stand where the session began, and the rows behind it are done all the same
+		}
 		if deps != nil {
 			s.depends = deps
 		}
@@ -463,6 +465,11 @@ func (p *Pipeline) snapshot() (event.Checkpoint, *session, bool) {
 	cp.SavedAt, cp.Version, cp.Accepted = time.Now().UTC(), p.opts.Version, nil
 	cp.Events = p.base + g.passed
 	return cp, s, true
+}
+
+// samePlace says that no transaction lies between two positions of one server.
+func samePlace(a, b event.Position) bool {
+	return a == b || (a.GTID != "" && a.GTID == b.GTID && a.Kind == b.Kind)
 }
 
 // saved is called by the committer after fsync. Only now the source may hear of it (I4).
