@@ -43,16 +43,16 @@ pipelines:
       {{.Source}}
     columns: outtail
     routes:
-      - {{.Match}}topic: {{.Topic}}
+      - { {{.Match}}topic: {{.Topic}} }
     sink:
-      kafka: { brokers: [{{.Brokers}}] }
+      kafka: { brokers: [{{.Brokers}}]{{.Sink}} }
 `
 
 func newScene(t *testing.T, db shop.Database) *scene {
 	kafka := servers.Kafka(t)
 	s := &scene{t: t, db: db, kafka: kafka}
 	s.vars = map[string]any{
-		"Source": db.Source(""), "Brokers": strings.Join(kafka.Brokers(), ", "), "StartTimeout": "60s", "Level": "info", "Match": "",
+		"Source": db.Source(""), "Brokers": strings.Join(kafka.Brokers(), ", "), "StartTimeout": "60s", "Level": "info", "Match": "", "Sink": "",
 	}
 	s.useTopic(kafka.NewTopic(t, 1))
 	s.o = harness.NewOuttail(t, servers.Binary(t), sceneConfiguration, s.vars)
@@ -236,4 +236,46 @@ func (s *scene) accept(code string) {
 	s.t.Helper()
 	r := s.o.Run(s.t, "checkpoint", "accept", "-c", s.o.Config, "--pipeline", "orders", "--code", code, "--reason", "test")
 	require.Equal(s.t, 0, r.Code, r.Stderr)
+}
+
+// stops runs outtail to its end, which is a stop that a person has to decide, and gives what it printed.
+func (s *scene) stops(exit int, says ...string) (stderr string) {
+	s.t.Helper()
+	r := s.o.Run(s.t, "run", "-c", s.o.Config)
+	require.Equal(s.t, exit, r.Code, r.Stderr)
+	for _, want := range says {
+		require.Contains(s.t, r.Stderr, want)
+	}
+	return r.Stderr
+}
+
+// printedCommand matches a way out as a stop prints it: everything but the reason is there to be copied.
+var printedCommand = regexp.MustCompile(`outtail (checkpoint (?:set|accept) -c (\S+) --pipeline orders --(?:to|code) (?:'[^']+'|[^\s']+)) --reason R`)
+
+// takeWay runs the printed command that ends in choice ("--to now", "--code OT6003").
+func (s *scene) takeWay(stderr, choice string) {
+	s.t.Helper()
+	var found []string
+	for _, m := range printedCommand.FindAllStringSubmatch(stderr, -1) {
+		require.Equal(s.t, s.o.Config, m[2], "the command names the file")
+		found = append(found, m[1])
+		if !strings.HasSuffix(strings.ReplaceAll(m[1], "'", ""), choice) {
+			continue
+		}
+		r := s.o.Run(s.t, append(strings.Fields(strings.ReplaceAll(m[1], "'", "")), "--reason", "test")...)
+		require.Equal(s.t, 0, r.Code, r.Stderr)
+		require.NotEmpty(s.t, r.Stdout)
+		return
+	}
+	require.Failf(s.t, "no such way out", "%s is not among %q, in:\n%s", choice, found, stderr)
+}
+
+// times is how often an event is in the topic.
+func (s *scene) times(id string) (n int) {
+	for _, r := range s.seen {
+		if header(r, "id") == id {
+			n++
+		}
+	}
+	return n
 }

@@ -1,0 +1,57 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outtail/outtail/test/shop"
+)
+
+// TestIdle: transactions that do not concern us move the stored position too, so that the server can recycle its log
+// under a quiet outbox (I6), and the server hears of a position only after it is stored (I4).
+func TestIdle(t *testing.T) {
+	eachSource(t, func(t *testing.T, db shop.Database) {
+		s := newScene(t, db)
+		p := s.start()
+		for round := range 3 {
+			for range 20 {
+				db.Exec(t, "INSERT INTO orders (id, note) VALUES ('x', 'busy')")
+			}
+			switch db := db.(type) {
+			case *shop.Postgres:
+				end := db.Server.Scalar(t, db.DB, "pg_current_wal_insert_lsn()")
+				confirmed := func() string {
+					return db.Server.Scalar(t, db.DB, "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1", db.Slot())
+				}
+				reached := func(lsn string) bool {
+					return db.Server.Scalar(t, db.DB, "$1::pg_lsn >= $2::pg_lsn", lsn, end) == "true"
+				}
+				p.Until(t, "the stored position to pass "+end, func() bool {
+					c, stored := confirmed(), s.stored().Source.LSN
+					require.Equal(t, "true", db.Server.Scalar(t, db.DB, "$1::pg_lsn <= $2::pg_lsn", c, stored), "confirmed %s before it was stored (%s)", c, stored)
+					return reached(stored)
+				})
+				p.Until(t, "confirmed_flush_lsn to pass "+end, func() bool { return reached(confirmed()) })
+			case *shop.MySQL:
+				executed := db.Server.Scalar(t, "", "SELECT @@global.gtid_executed")
+				file, pos := newestBinlog(t, db.Server), s.stored().Source.Pos
+				p.Until(t, "the stored GTID set to cover "+executed, func() bool {
+					at := s.stored().Source
+					return db.Server.Scalar(t, "", "SELECT GTID_SUBSET(?, ?)", executed, at.GTID) == "1"
+				})
+				at := s.stored().Source
+				require.Equal(t, file, at.File)
+				require.True(t, round == 0 || at.Pos > pos, "%d is beyond %d", at.Pos, pos)
+				db.Server.Exec(t, "", "FLUSH BINARY LOGS")
+				next := newestBinlog(t, db.Server)
+				db.Exec(t, "INSERT INTO orders (id, note) VALUES ('x', 'in the next file')")
+				p.Until(t, "the stored position to be in "+next, func() bool { return s.stored().Source.File == next })
+			}
+		}
+		require.Zero(t, s.stored().Events)
+		s.insert(1)
+		s.arrived(p)
+		s.stop(p)
+	})
+}
