@@ -18,6 +18,8 @@ type depends struct {
 	Selection   string         `json:"selection"`
 	// CheckedAt is the end of the log when this was last compared; not itself compared.
 	CheckedAt event.LSN `json:"checked_at"`
+	// Tolerant says that a person accepted rows without a mapped column, under this selection; not compared.
+	Tolerant bool `json:"tolerant,omitempty"`
 }
 
 type dependsPub struct {

@@ -3,6 +3,7 @@ package wal
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -311,7 +312,10 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 		silence:  2*every + max(f.SenderLimit, time.Minute),
 	}
 	dec := newDecoder(o, s.targets(f), p.At, p.Prefix)
-	dec.tolerant = slices.Contains(from.Accepted, CodeColumnGone)
+	var stored depends
+	_ = json.Unmarshal(from.Depends, &stored)
+	d.Tolerant = slices.Contains(from.Accepted, CodeColumnGone) || stored.Tolerant && stored.Selection == d.Selection
+	dec.tolerant = d.Tolerant
 	c.read = &reader{
 		conn: conn, dec: dec, place: o.place(), replied: c.answer.ask, last: time.Now(),
 		maxFrame: 2*o.RowLimit + 64<<10, // a bytea travels as two digits per byte
@@ -328,6 +332,7 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 		at: func() event.LSN { return event.LSN(c.passed.Load()) }, ended: make(chan struct{}),
 	}
 	c.watch.retained.Store(-1)
+	c.watch.end.Store(uint64(f.End))
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	// Both goroutines are the session's; Close ends them and waits.

@@ -3,9 +3,7 @@ package wal_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -13,49 +11,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/wait"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/test/harness"
 	"github.com/outtail/outtail/wal"
 )
 
 // patience is how long a test waits for what must happen; machines are slow and shared.
 const patience = 90 * time.Second
 
-// address is a running server, for all tests of the package. OUTTAIL_TEST_POSTGRES names one (HOST:PORT, superuser
-// postgres without password, wal_level logical); else a container is started.
-var address = sync.OnceValues(func() (string, error) {
-	if a := os.Getenv("OUTTAIL_TEST_POSTGRES"); a != "" {
-		return a, nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	c, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{
-		Started: true,
-		ContainerRequest: testcontainers.ContainerRequest{
-			Image:        os.Getenv("OUTTAIL_POSTGRES17_IMAGE"),
-			Env:          map[string]string{"POSTGRES_HOST_AUTH_METHOD": "trust", "POSTGRES_PASSWORD": "postgres"},
-			Cmd:          []string{"postgres", "-c", "wal_level=logical", "-c", "fsync=off", "-c", "max_replication_slots=40", "-c", "max_wal_senders=40"},
-			ExposedPorts: []string{"5432/tcp"},
-			WaitingFor:   wait.ForListeningPort("5432/tcp").WithStartupTimeout(time.Minute),
-		},
-	})
-	if err != nil {
-		return "", err
-	}
-	atEnd = func() { c.Terminate(context.Background(), testcontainers.StopTimeout(0)) }
-	return c.PortEndpoint(ctx, "5432/tcp", "")
-})
+// servers are shared by all tests of the package.
+var servers harness.Pool
 
-// atEnd removes the container.
-var atEnd = func() {}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	atEnd()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(servers.Run(m)) }
 
 // bench is one database with an outbox table, of its own for each test.
 type bench struct {
@@ -73,18 +41,10 @@ var databases = struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	if os.Getenv("OUTTAIL_SERVERS") != "1" && os.Getenv("OUTTAIL_TEST_POSTGRES") == "" {
-		t.Skip("needs a real Postgres: OUTTAIL_SERVERS=1 (test/images/setup.sh prints it)")
-	}
-	a, err := address()
-	require.NoError(t, err)
-	host, port, err := net.SplitHostPort(a)
-	require.NoError(t, err)
-	n, err := strconv.ParseUint(port, 10, 16)
-	require.NoError(t, err)
+	p := servers.Postgres(t, "17")
 	databases.Lock()
 	databases.n++
-	b := &bench{t: t, host: host, port: uint16(n), database: fmt.Sprintf("wal_%d_%d", os.Getpid(), databases.n)}
+	b := &bench{t: t, host: p.Host, port: uint16(p.Port), database: fmt.Sprintf("wal_%d_%d", os.Getpid(), databases.n)}
 	databases.Unlock()
 	admin := b.connect("postgres")
 	b.execOn(admin, "CREATE DATABASE "+b.database)
@@ -107,7 +67,7 @@ func newBench(t testing.TB) *bench {
 
 func (b *bench) connect(database string) *pgconn.PgConn {
 	b.t.Helper()
-	c, err := pgconn.Connect(context.Background(), fmt.Sprintf("host=%s port=%d user=postgres dbname=%s sslmode=disable", b.host, b.port, database))
+	c, err := pgconn.Connect(context.Background(), fmt.Sprintf("host=%s port=%d user=postgres password=%s dbname=%s sslmode=disable", b.host, b.port, harness.RootPassword, database))
 	require.NoError(b.t, err)
 	return c
 }
@@ -146,7 +106,7 @@ func (b *bench) options() wal.Options {
 	c[event.Key] = event.Mapping{Column: "raw", As: event.Hex}
 	c[event.EventType] = event.Mapping{Constant: "order", IsConst: true}
 	return wal.Options{
-		Pipeline: "test", Host: b.host, Port: b.port, User: "postgres", Database: b.database, TLS: wal.TLS{Mode: "disable"},
+		Pipeline: "test", Host: b.host, Port: b.port, User: "postgres", Password: harness.RootPassword, Database: b.database, TLS: wal.TLS{Mode: "disable"},
 		Slot: b.slot(), Publication: "pub", Tables: []string{"public.outbox"}, Columns: c, Create: true, Start: "now",
 	}
 }

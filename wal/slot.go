@@ -47,6 +47,7 @@ func createSlot(ctx context.Context, o *Options, repl *pgconn.PgConn) (event.LSN
 	creating := &event.Fault{
 		Code: CodeSlotCreation, Class: event.Retry, Op: "create the replication slot", Place: o.place() + " slot " + o.Slot,
 		Text: "waiting for the server to create the slot; it waits for open transactions",
+		Hint: "wait, or end what is stuck: SELECT pid, xact_start, state, application_name FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY xact_start",
 	}
 	o.Conditions("slot_creation", creating)
 	defer o.Conditions("slot_creation", nil)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/test/harness"
 	"github.com/outtail/outtail/wal"
 )
 
@@ -50,7 +51,7 @@ func TestStartWithoutAPosition(t *testing.T) {
 func TestWhatIsMissingIsNamedWithItsRemedy(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE VIEW outbox_view AS SELECT * FROM outbox`,
-		`CREATE UNLOGGED TABLE unlogged (LIKE outbox)`, `CREATE ROLE plain_`+b.database+` LOGIN`,
+		`CREATE UNLOGGED TABLE unlogged (LIKE outbox)`, `CREATE ROLE plain_`+b.database+` LOGIN PASSWORD '`+harness.RootPassword+`'`,
 		`CREATE TABLE parts (LIKE outbox) PARTITION BY LIST (id)`, `CREATE TABLE p1 PARTITION OF parts DEFAULT`,
 		`CREATE PUBLICATION empty`, `CREATE PUBLICATION updates FOR TABLE outbox WITH (publish = 'update')`,
 		`CREATE PUBLICATION columns FOR TABLE outbox (id, aggregate_id, raw)`,

@@ -2,13 +2,13 @@ package wal_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/wal"
@@ -185,6 +185,7 @@ func TestTheSessionLivesWhileNobodyReads(t *testing.T) {
 
 func TestReadEndsWithItsContext(t *testing.T) {
 	b := newBench(t)
+	before := goleak.IgnoreCurrent()
 	s := b.open(b.options(), event.Checkpoint{})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -200,7 +201,29 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 	b.exec(`INSERT INTO outbox VALUES ('1', 'a')`)
 	require.Equal(t, []string{"1"}, ids(t, s, 1))
-	require.False(t, errors.Is(s.source.Close(), context.Canceled))
+	require.NoError(t, s.source.Close())
+	goleak.VerifyNone(t, before)
+	_, err := s.source.Read(ctx)
+	require.Error(t, err)
+}
+
+func TestAColumnThatIsGoneStopsAndStaysAcceptedOverReconnects(t *testing.T) {
+	b := newBench(t)
+	s := b.open(b.options(), event.Checkpoint{})
+	b.exec(`ALTER TABLE outbox RENAME COLUMN payload TO body`, `INSERT INTO outbox VALUES ('1', 'a', 'x')`, `ALTER TABLE outbox RENAME COLUMN body TO payload`)
+	f := s.fault()
+	require.Equal(t, wal.CodeColumnGone, f.Code)
+	require.Equal(t, event.Safety, f.Class)
+	require.NoError(t, s.source.Close())
+	s.cp.Accepted = []string{wal.CodeColumnGone}
+	for range 2 {
+		s.reopen(s.cp)
+		require.Empty(t, s.cp.Accepted)
+		e := s.event()
+		require.Equal(t, "1", string(e.Row[event.ID].Bytes))
+		require.False(t, e.Row[event.Payload].Set)
+		require.NoError(t, s.source.Close())
+	}
 }
 
 func TestAPartitionedTableComesUnderItsOwnName(t *testing.T) {

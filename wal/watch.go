@@ -119,6 +119,7 @@ func (w *watcher) check(ctx context.Context) error {
 		w.found(faultDependsChanged(w.o.place(), changes, w.base.CheckedAt, f.End))
 		return nil
 	}
+	now.Tolerant = w.base.Tolerant
 	w.base = now
 	j := now.json()
 	w.checked.Store(&j)
