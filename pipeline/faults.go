@@ -11,9 +11,13 @@ func faultHalted(id, place string, cause error) *event.Fault {
 	if id != "" {
 		text = fmt.Sprintf("event %s cannot be delivered and its poison policy is halt", id)
 	}
+	mend := "mend what the cause names"
+	if f := event.AsFault(cause); f != nil && f.Hint != "" {
+		mend = f.Hint
+	}
 	return &event.Fault{
 		Code: "OT6001", Class: event.Record, Op: "deliver", Place: place, Text: text,
-		Hint: "mend what the cause names and start again: the event is sent first. To leave this one event out for good: " +
+		Hint: mend + "\nthen start again: the event is sent first. To leave this one event out for good: " +
 			"outtail checkpoint set -c FILE --pipeline P --to 'after:" + place + "' --reason R",
 		Err: cause,
 	}

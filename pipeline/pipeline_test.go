@@ -150,6 +150,8 @@ func TestAMessageThatFailsLateHaltsBehindWhatWasAcked(t *testing.T) {
 		w.end()
 		require.Equal(t, "OT6001", f.Code)
 		require.ErrorContains(t, f, "OT5012")
+		require.Equal(t, "fake/0#1", f.Place)
+		require.Contains(t, f.Hint, "--to 'after:fake/0#1'", "the command takes it as it is printed")
 		require.Equal(t, uint64(1), store.cps["p"].Prefix.Rows)
 	})
 }

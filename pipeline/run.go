@@ -107,7 +107,11 @@ func (p *Pipeline) Failed(seq uint64, err error) {
 	}
 	p.opts.Observer.SendError(p.opts.Name, f.Class)
 	if f.Class == event.Record {
-		f = faultHalted("", f.Place, f)
+		place, ok := p.w.place(seq)
+		if !ok {
+			place = f.Place
+		}
+		f = faultHalted("", place, f)
 	}
 	p.fail(f, seq)
 }

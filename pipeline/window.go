@@ -122,6 +122,17 @@ func (w *window) settle(seq uint64) (s slot, ok bool) {
 	return s, ok
 }
 
+// place is where an event in flight was read, in the form of the source header; false where that is not known any more.
+func (w *window) place(seq uint64) (string, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.t.find(seq)
+	if s == nil || s.tx == nil {
+		return "", false
+	}
+	return placeOf(&event.Event{Tx: s.tx, Index: s.index}), true
+}
+
 // reopen takes an ack back; false where the prefix has passed it.
 func (w *window) reopen(seq uint64) bool {
 	w.mu.Lock()
