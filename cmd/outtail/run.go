@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -60,6 +62,9 @@ func (c *cli) run(ctx context.Context) error {
 		}
 		err = c.exact(err, name)
 		logError(log, err)
+		if forPeople(c.stderr, cfg.Log.Format) {
+			printHints(c.stderr, err)
+		}
 		return silent{err}
 	}
 	return nil
@@ -237,4 +242,18 @@ func logError(log *slog.Logger, err error) {
 		return
 	}
 	log.Error(err.Error())
+}
+
+// printHints repeats hints of several lines as they are: in a log's line they are escaped, and commands are there to be
+// copied.
+func printHints(w io.Writer, err error) {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range many.Unwrap() {
+			printHints(w, e)
+		}
+		return
+	}
+	if f := event.AsFault(err); f != nil && strings.Contains(f.Hint, "\n") {
+		fmt.Fprintf(w, "%s: %s\n", f.Code, f.Hint)
+	}
 }
