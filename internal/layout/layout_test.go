@@ -156,3 +156,20 @@ func TestGoFilesAreShortEnoughToRead(t *testing.T) {
 		}
 	})
 }
+
+func TestEveryDirectDependencyHasItsReason(t *testing.T) {
+	top := root(t)
+	mod, err := os.ReadFile(filepath.Join(top, "go.mod"))
+	require.NoError(t, err)
+	doc, err := os.ReadFile(filepath.Join(top, "docs", "DEPENDENCIES.md"))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(mod)) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || !strings.Contains(fields[0], ".") || !strings.HasPrefix(fields[1], "v") {
+			continue // a directive, or indirect
+		}
+		if !strings.Contains(string(doc), fields[0]) {
+			t.Errorf("docs/DEPENDENCIES.md does not say what %s is for", fields[0])
+		}
+	}
+}
