@@ -255,6 +255,8 @@ func TestSetPosition(t *testing.T) {
 func TestHaltedEvent(t *testing.T) {
 	eachKind(t, func(t *testing.T, db shop.Database) {
 		s := newScene(t, db)
+		s.useTopic("t." + harness.Unique())
+		s.kafka.CreateTopic(t, s.topic, 1, map[string]string{"max.message.bytes": "4000"})
 		s.configure("Match", "match: { event_type: order.* }, ")
 		s.prove()
 		s.insertMixed("order.changed", "poison.made", "order.changed")
@@ -267,18 +269,30 @@ func TestHaltedEvent(t *testing.T) {
 		require.Regexp(t, "^after:"+db.Kind()+"/.*#1$", place)
 		s.takeWay(stderr, place)
 		s.prove()
+
+		// One that only the broker refuses: told behind what was acked, with what to change there.
+		s.insertMixed("order.changed", "order.too_large", "order.changed")
+		stderr = s.stops(1, "OT6001", "OT5009", "--add-config max.message.bytes=", "#1")
+		way = printedCommand.FindStringSubmatch(stderr)
+		require.NotEmpty(t, way, stderr)
+		_, place, _ = strings.Cut(strings.ReplaceAll(way[1], "'", ""), "--to ")
+		s.takeWay(stderr, place)
+		s.prove()
 	})
 }
 
-// insertMixed commits events of these types in one transaction; those of orders are expected to arrive.
+// insertMixed commits events of these types in one transaction; those of type order.changed are expected to arrive.
 func (s *scene) insertMixed(types ...string) {
 	s.t.Helper()
 	tx, err := s.db.Begin(s.t.Context())
 	require.NoError(s.t, err)
 	for _, typ := range types {
-		id := newUUID()
-		require.NoError(s.t, tx.Exec(s.t.Context(), insertEvent, id, typ, "{}"))
-		if strings.HasPrefix(typ, "order.") {
+		id, payload := newUUID(), "{}"
+		if typ == "order.too_large" {
+			payload = `{"much": "` + strings.Repeat("x", 5000) + `"}`
+		}
+		require.NoError(s.t, tx.Exec(s.t.Context(), insertEvent, id, typ, payload))
+		if typ == "order.changed" {
 			s.sent = append(s.sent, id)
 		}
 	}
