@@ -117,8 +117,9 @@ var errSpillDamaged = errors.New("the spill file is damaged")
 
 // spillReader reads the rows back.
 type spillReader struct {
-	r   *bufio.Reader
-	buf []byte
+	r     *bufio.Reader
+	buf   []byte
+	table string // of the last row: mostly that of the next
 }
 
 func (p *spill) reader() (*spillReader, error) {
@@ -149,7 +150,10 @@ func (r *spillReader) next(s *segment, ev *event.Event) error {
 	}
 	d := spillBytes{b: b}
 	ev.Index = d.uint()
-	ev.Table = string(d.bytes())
+	if name := d.bytes(); string(name) != r.table {
+		r.table = string(name)
+	}
+	ev.Table = r.table
 	if d.byte() == 1 {
 		f := &event.Fault{Class: event.Record}
 		for _, to := range []*string{&f.Code, &f.Op, &f.Place, &f.Text, &f.Hint} {
