@@ -12,8 +12,11 @@ const (
 	paceWindow = 32 << 10
 	// paceFull is a read after which one reads again at once: the window was closed.
 	paceFull = 32 << 10
-	// pacePause is how long after a shorter read the next one waits.
+	// pacePause is how long after a shorter read the next one waits. Where the sender is too slow (it shares its processor)
+	// to fill the window in that time, it would go on row by row: each short read after a pause doubles the next pause, up
+	// to paceMost, and a full one ends that.
 	pacePause = 3 * time.Millisecond
+	paceMost  = 12 * time.Millisecond
 	// paceRTT is the round trip above which the window would cost more than it gains.
 	paceRTT = 300 * time.Microsecond
 	// Pacing begins when what arrives is older than paceEnter, and ends below paceLeave.
@@ -28,13 +31,21 @@ type pacer struct {
 
 	paced  bool
 	short  bool
+	wait   time.Duration // after the last read
 	lastAt time.Time
 }
 
 // read tells of a read of n bytes that ended at now.
 func (p *pacer) read(now time.Time, n int) {
-	p.short = n < paceFull
 	p.lastAt = now
+	switch {
+	case n >= paceFull:
+		p.short, p.wait = false, pacePause
+	case p.short:
+		p.wait = min(2*p.wait, paceMost)
+	default:
+		p.short, p.wait = true, pacePause
+	}
 }
 
 // pause is how long to wait now; lag is how old the last transaction was when the server sent it.
@@ -51,5 +62,5 @@ func (p *pacer) pause(now time.Time, lag time.Duration) time.Duration {
 	if !p.paced || !p.short {
 		return 0
 	}
-	return max(0, pacePause-now.Sub(p.lastAt))
+	return max(0, p.wait-now.Sub(p.lastAt))
 }

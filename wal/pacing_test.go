@@ -45,3 +45,14 @@ func TestPacingEndsLaterThanItBegins(t *testing.T) {
 	require.False(t, at(paceLeave-1))
 	require.False(t, at(paceEnter-1))
 }
+
+func TestASlowSenderIsGivenMoreTimeUntilItFillsTheWindow(t *testing.T) {
+	p := pacer{enabled: true}
+	now := time.Unix(1, 0)
+	var got []time.Duration
+	for _, n := range []int{1000, 1000, 1000, 1000, paceFull, 1000, 1000} {
+		p.read(now, n)
+		got = append(got, p.pause(now, time.Second))
+	}
+	require.Equal(t, []time.Duration{pacePause, 2 * pacePause, paceMost, paceMost, 0, pacePause, 2 * pacePause}, got)
+}
