@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/outtail/outtail/event"
@@ -54,6 +55,22 @@ func (s *Source) ways(code string, to ...string) string {
 	for _, t := range to {
 		fmt.Fprintf(&b, "\n  outtail checkpoint set -c FILE --pipeline %s --to %s --reason R", s.o.Pipeline, t)
 	}
-	fmt.Fprintf(&b, "\n  outtail checkpoint accept -c FILE --pipeline %s --code %s --reason R", s.o.Pipeline, code)
+	switch code {
+	case codeDump, codeLayout, codeDropped, codeUnread, codeFlavour:
+		// Accepting these once would only lead to the next one.
+	default:
+		fmt.Fprintf(&b, "\n  outtail checkpoint accept -c FILE --pipeline %s --code %s --reason R", s.o.Pipeline, code)
+	}
 	return b.String()
+}
+
+// excuse lets a finding of the running session pass that a person accepted: once.
+func (st *stream) excuse(f *event.Fault) error {
+	i := slices.Index(st.accepted, f.Code)
+	if i < 0 {
+		return f
+	}
+	st.accepted = slices.Delete(st.accepted, i, i+1)
+	st.log.Warn("an accepted safety finding is passed over", "code", f.Code, "at", f.Place, "finding", f.Text)
+	return nil
 }

@@ -20,7 +20,8 @@ type group struct {
 	maria       []mariaGTID
 	anonymous   bool     // a transaction without GTID is among them
 	adopt       *gtidSet // the set before the group is this one (PREVIOUS_GTIDS), where it was not known
-	depends     []byte   // to be stored from here on; nil unchanged
+	adoptMaria  mariaPos
+	depends     []byte // to be stored from here on; nil unchanged
 }
 
 type gtidRun struct {
@@ -79,7 +80,7 @@ const maxPos = 1<<32 - 1
 func (l *ledger) add(g group, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := len(l.groups); n > 0 && l.joinable && !wanted && g.adopt == nil && g.depends == nil && len(g.maria) <= 1 {
+	if n := len(l.groups); n > 0 && l.joinable && !wanted && g.adopt == nil && g.adoptMaria == nil && g.depends == nil && len(g.maria) <= 1 {
 		t := &l.groups[n-1]
 		t.last, t.file, t.pos = g.last, g.file, g.pos
 		t.anonymous = t.anonymous || g.anonymous
@@ -107,6 +108,9 @@ func (l *ledger) fold(at uint64) folded {
 		g := &l.groups[n]
 		if g.adopt != nil && l.at.set == nil && l.at.maria == nil {
 			l.at.set = g.adopt.clone()
+		}
+		if g.adoptMaria != nil && l.at.maria == nil {
+			l.at.maria = g.adoptMaria.clone()
 		}
 		if g.anonymous {
 			l.at.set = nil

@@ -54,6 +54,7 @@ func TestMariaDB(t *testing.T) {
 				want = "5"
 			}
 			require.Equal(t, want, events[0].payload, start.Mode)
+			require.NotEmpty(t, s.cp.Position.GTID, "learnt at the top of the file")
 			require.NoError(t, s.Close())
 		}
 	})

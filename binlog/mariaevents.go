@@ -3,6 +3,7 @@ package binlog
 import (
 	"bytes"
 	"compress/zlib"
+	"encoding/binary"
 	"errors"
 	"io"
 )
@@ -45,6 +46,26 @@ func inflateQuery(body []byte, limit int) ([]byte, error) {
 	}
 	head := len(body) - len(q.text)
 	return inflatePart(bytes.Clone(body[:head]), q.text, limit)
+}
+
+// parseMariaGTIDList reads the position at the top of a file: a count (28 bits) and flags, then domain, server, sequence. Of several
+// servers in a domain the last one written comes last.
+func parseMariaGTIDList(b []byte) (mariaPos, bool) {
+	if len(b) < 4 {
+		return nil, false
+	}
+	n := int(binary.LittleEndian.Uint32(b) & (1<<28 - 1))
+	b = b[4:]
+	if n > len(b)/16 {
+		return nil, false
+	}
+	pos := mariaPos{}
+	for range n {
+		g := mariaGTID{domain: binary.LittleEndian.Uint32(b), server: binary.LittleEndian.Uint32(b[4:]), seq: binary.LittleEndian.Uint64(b[8:])}
+		pos[g.domain] = g
+		b = b[16:]
+	}
+	return pos, true
 }
 
 func (st *stream) mariaQuery(h header, body []byte) error {

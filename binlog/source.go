@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -194,9 +195,6 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 		if stop != nil {
 			return none, s.fault(stop.code, event.Safety, "resume after "+from.Position.String(), stop.text, s.ways(stop.code, stop.to...))
 		}
-		for _, code := range from.Accepted {
-			s.log.Warn("a safety finding was accepted and is used up", "code", code)
-		}
 		out.Accepted = nil
 		if !keep || !s.countsFor(from) {
 			out.Prefix = nil
@@ -231,6 +229,7 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 	if err := s.startDump(ctx, begin, &out); err != nil {
 		return none, err
 	}
+	s.st.accepted = slices.Clone(from.Accepted)
 	s.opened = true
 	s.polled.Add(1)
 	// Owned by the session; ends with s.cancel in Close, which waits for it.
@@ -473,7 +472,7 @@ func (s *Source) Close() error {
 }
 
 // sawUpdate applies on_update.
-func (s *Source) sawUpdate(t *table, at string) error {
+func (s *Source) sawUpdate(t *table, at string) *event.Fault {
 	switch s.o.OnUpdate {
 	case "ignore":
 		return nil

@@ -170,6 +170,27 @@ func TestWhatCannotBeReadStops(t *testing.T) {
 	}
 }
 
+func TestAcceptedFindingsPassOnce(t *testing.T) {
+	w := &logWriter{}
+	w.file("binlog.000001")
+	for n := range int64(2) {
+		w.gtid(2*n + 1)
+		w.query("BEGIN")
+		w.query("INSERT INTO outbox VALUES (1)")
+		w.xid()
+		w.gtid(2*n + 2)
+		w.query("BEGIN")
+		w.outboxMap()
+		w.rows(1, fmt.Sprint(n))
+		w.xid()
+	}
+	s, st := feed(t, w, io.EOF)
+	st.accepted = []string{codeStatement}
+	d := drainAll(s)
+	require.Equal(t, []string{"0"}, d.payloads)
+	require.Equal(t, codeStatement, event.AsFault(d.err).Code)
+}
+
 func TestPrefixCountsOnlyForTheNextTransactionOfOurs(t *testing.T) {
 	log := func() *logWriter {
 		w := &logWriter{}
