@@ -327,13 +327,12 @@ func (st *stream) rotate(h header, body []byte) error {
 		}
 		return nil
 	}
-	if st.tx.active && st.tx.begun {
-		// A file never ends inside a transaction; one that its server's end cut off has no continuation.
-		if err := st.endTx(h, false); err != nil {
+	if st.tx.active {
+		// A file never ends inside of a transaction.
+		if err := st.abandon(); err != nil {
 			return err
 		}
 	}
-	st.tx.active = false
 	known := st.file != nil
 	st.file, st.pos = &fileRef{name: string(file)}, pos
 	st.fromTop = pos <= 4

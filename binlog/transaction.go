@@ -35,7 +35,7 @@ type savepoint struct {
 // begin starts a group.
 func (st *stream) begin(h header, body []byte) error {
 	if st.tx.active {
-		if err := st.endTx(h, false); err != nil {
+		if err := st.abandon(); err != nil {
 			return err
 		}
 	}
@@ -239,6 +239,20 @@ func (st *stream) endTx(h header, commit bool) error {
 		return st.startDrain(g)
 	}
 	st.bound(g)
+	return nil
+}
+
+// abandon drops a group that has no end, as the crash of a server leaves it. It gives no bound and its GTID does not count: a
+// server that lost it may use the number again.
+func (st *stream) abandon() error {
+	st.log.Warn("a transaction in the log has no end; it is dropped, as the server does", "at", st.here(), "rows", st.tx.rows)
+	st.asm.rollback()
+	st.tx.rows, st.tx.active = 0, false
+	if st.spill != nil {
+		p := st.spill
+		st.spill = nil
+		return p.discard()
+	}
 	return nil
 }
 
