@@ -60,11 +60,7 @@ func (c *cli) run(ctx context.Context) error {
 		if len(cfg.Pipelines) == 1 {
 			name = cfg.Pipelines[0].Name
 		}
-		err = c.exact(err, name)
-		logError(log, err)
-		if forPeople(c.stderr, cfg.Log.Format) {
-			printHints(c.stderr, err)
-		}
+		c.tellFailure(cfg, log, c.exact(err, name))
 		return silent{err}
 	}
 	return nil
@@ -149,8 +145,10 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	results := make([]error, len(pipelines))
 	for i, pl := range pipelines {
 		running.Go(func() { // ends with ctx or with the pipeline's failure
-			if results[i] = c.exact(pl.Run(ctx), pl.Name()); results[i] != nil && len(pipelines) > 1 {
-				logError(log.With("pipeline", pl.Name()), results[i])
+			results[i] = c.exact(pl.Run(ctx), pl.Name())
+			if results[i] != nil && len(pipelines) > 1 { // at once: the others go on
+				c.tellFailure(cfg, log.With("pipeline", pl.Name()), results[i])
+				results[i] = silent{results[i]}
 			}
 		})
 	}
@@ -225,8 +223,16 @@ func (c *cli) exact(err error, name string) error {
 		return err
 	}
 	g := *f
-	g.Hint = strings.NewReplacer(" -c FILE ", " -c "+c.configFile+" ", " --pipeline P ", " --pipeline "+name+" ").Replace(f.Hint)
+	g.Hint = strings.ReplaceAll(strings.ReplaceAll(f.Hint, " -c FILE ", " -c "+c.configFile+" "), " --pipeline P ", " --pipeline "+name+" ")
 	return &g
+}
+
+// tellFailure says why something ended, for good.
+func (c *cli) tellFailure(cfg *config.Config, log *slog.Logger, err error) {
+	logError(log, err)
+	if forPeople(c.stderr, cfg.Log.Format) {
+		printHints(c.stderr, err)
+	}
 }
 
 // logError tells a fault with the fields that a person acts on.
@@ -235,6 +241,9 @@ func logError(log *slog.Logger, err error) {
 		for _, e := range many.Unwrap() {
 			logError(log, e)
 		}
+		return
+	}
+	if _, told := err.(silent); told {
 		return
 	}
 	if f := event.AsFault(err); f != nil {
@@ -251,6 +260,9 @@ func printHints(w io.Writer, err error) {
 		for _, e := range many.Unwrap() {
 			printHints(w, e)
 		}
+		return
+	}
+	if _, told := err.(silent); told {
 		return
 	}
 	if f := event.AsFault(err); f != nil && strings.Contains(f.Hint, "\n") {

@@ -47,6 +47,107 @@ func TestSlotStops(t *testing.T) {
 	})
 }
 
+// TestOtherServer: a position of one server means nothing on another that has not its history.
+func TestOtherServer(t *testing.T) {
+	for kind, servers := range map[string][2]func(t *testing.T) shop.Database{
+		"postgres": {
+			func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) },
+			func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "15"), nil) },
+		},
+		"mysql": {
+			func(t *testing.T) shop.Database {
+				return shop.NewMySQL(t, harness.StartMySQL(t, harness.MySQLOptions{}), "mysql", nil)
+			},
+			func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			s := newScene(t, servers[0](t))
+			s.prove()
+			was := s.stored().Source
+			s.db = servers[1](t)
+			s.configure("Source", s.db.Source(""))
+			s.insertUnseen(1, "order.changed")
+			code, says := "OT2030", was.LSN
+			if kind == "mysql" {
+				code, says = "OT3021", was.ServerUUID
+			}
+			stderr := s.stops(4, code, says)
+			require.Equal(t, was, s.stored().Source, "a stop stores nothing")
+			s.takeWay(stderr, "--to now")
+			s.prove()
+		})
+	}
+}
+
+// TestRenamedPipeline: under a new name nothing is known on MySQL, and `start` would skip what lies in between.
+func TestRenamedPipeline(t *testing.T) {
+	s := newScene(t, shop.NewMySQL(t, servers.MySQL(t), "mysql", nil))
+	s.prove()
+	at := s.stored().Source.GTID
+	s.insert(1)
+	b, err := os.ReadFile(s.o.Config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(s.o.Config, []byte(strings.Replace(string(b), "name: orders", "name: sales", 1)), 0o600))
+	s.stops(4, "OT0003", "pipeline sales", "pipeline orders", "--pipeline sales --to '"+at+"'", "--pipeline sales --code OT0003")
+	r := s.o.Run(t, "checkpoint", "set", "-c", s.o.Config, "--pipeline", "sales", "--to", at, "--reason", "renamed")
+	require.Equal(t, 0, r.Code, r.Stderr)
+	s.prove()
+}
+
+// TestLostStateAndSlot: where neither the state file nor the slot remembers, data_dir still shows that we ran.
+func TestLostStateAndSlot(t *testing.T) {
+	server := servers.Postgres(t, "15")
+	db := shop.NewPostgres(t, server, nil)
+	s := newScene(t, db)
+	s.prove()
+	require.NoError(t, os.Remove(filepath.Join(s.o.DataDir, "outtail.db")))
+	server.Exec(t, "postgres", "SELECT pg_drop_replication_slot('"+db.Slot()+"')")
+	s.insertUnseen(1, "order.changed")
+	stderr := s.stops(4, "OT2040", db.Slot())
+	s.takeWay(stderr, "--to now")
+	s.prove()
+}
+
+// TestSeveralPipelines: one that fails says so at once and keeps the process unready; the others go on, and the process
+// ends with the highest code.
+func TestSeveralPipelines(t *testing.T) {
+	good := newScene(t, shop.NewMySQL(t, servers.MySQL(t), "mysql", nil))
+	bad := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+	poison := newScene(t, bad)
+	const second = `
+  - name: stock
+    source:
+      {{.Second}}
+    columns: outtail
+    routes:
+      - { match: { event_type: order.* }, topic: {{.Topic}} }
+    sink:
+      kafka: { brokers: [{{.Brokers}}] }
+`
+	good.vars["Second"] = bad.Source("")
+	good.o.Rewrite(t, sceneConfiguration+second, good.vars)
+	p := good.start()
+	poison.insertUnseen(1, "poison.made")
+	good.says(p, "OT6001")
+	p.Until(t, "the failure to be told", func() bool { return strings.Contains(p.Stderr(), "code=OT6001") })
+	for range 3 {
+		good.insert(1)
+		good.arrived(p)
+	}
+	status, body := good.o.Get(t, "/readyz")
+	require.Equal(t, 503, status)
+	for _, r := range reasons(t, body) {
+		require.Equal(t, "stock", r.Pipeline)
+	}
+	require.Equal(t, float64(1), good.o.Metric(t, "outtail_pipeline_state", `pipeline="stock"`, `state="failed"`))
+	require.Equal(t, float64(1), good.o.Metric(t, "outtail_pipeline_state", `pipeline="orders"`, `state="streaming"`))
+	r := p.Terminate(t)
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Equal(t, 1, strings.Count(r.Stderr, "code=OT6001"), "told once")
+	require.Contains(t, r.Stderr, "-c "+good.o.Config+" --pipeline stock --to 'after:postgres/")
+}
+
 // TestOtherCluster: what the old cluster acknowledged may not be in the new one.
 func TestOtherCluster(t *testing.T) {
 	other := harness.StartKafka(t, harness.KafkaOptions{})
