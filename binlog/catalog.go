@@ -261,6 +261,7 @@ func (st *stream) promote() {
 // layout decides how the rows of a table map are read.
 func (s *Source) layout(st *stream, p *plan) (*layout, error) {
 	t := p.table
+	st.promote()
 	var columns []column
 	k := s.known[t]
 	if p.tm.complete() {
