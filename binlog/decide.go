@@ -43,6 +43,15 @@ func (f *facts) file() (size uint64, there bool) {
 	return 0, false
 }
 
+// placed: the stored place is proved to be one in the server's own file of today. It is then the better half of the position:
+// a dump by GTID set begins with the newest file whose PREVIOUS_GTIDS the set covers, and so passes over what was committed
+// without a GTID while gtid_mode was not ON in between (I5).
+func (f *facts) placed() bool {
+	size, there := f.file()
+	return there && f.dep.File == f.stored.File && f.dep.Stamp != 0 && f.dep.Stamp == f.stamp &&
+		f.stored.Pos >= 4 && f.stored.Pos <= min(size, maxPos)
+}
+
 // resume decides where a dump begins after a stored position (I5: never a silent jump). keep says that a stored prefix still
 // counts. Several findings may apply; the first that nobody accepted is returned.
 func resume(f *facts) (from origin, keep bool, stop *finding) {
@@ -122,8 +131,13 @@ func resume(f *facts) (from origin, keep bool, stop *finding) {
 				return
 			}
 			set.union(gone)
+			return origin{set: set}, keep, nil
 		}
-		return origin{set: set}, keep, nil
+		from = origin{set: set}
+		if keep && f.placed() {
+			from.file, from.pos = f.stored.File, f.stored.Pos
+		}
+		return from, keep, nil
 	}
 
 	if !same {

@@ -42,6 +42,9 @@ func TestResumeNeverJumpsSilently(t *testing.T) {
 		prefix bool
 	}{
 		{"GTID, same server", facts{stored: mysqlAt(uuidA+":1-90", "binlog.000010", 900), server: on()}, "", uuidA + ":1-90", "", 0, true},
+		{"GTID, at a place that is proved", facts{stored: mysqlAt(uuidA+":1-90", "binlog.000010", 900), dep: depends{File: "binlog.000010", Stamp: 1}, stamp: 1, server: on()}, "", uuidA + ":1-90", "binlog.000010", 900, true},
+		{"GTID, no place in the file", facts{stored: mysqlAt(uuidA+":1-90", "binlog.000010", 0), dep: depends{File: "binlog.000010", Stamp: 1}, stamp: 1, server: on()}, "", uuidA + ":1-90", "", 0, true},
+		{"GTID, the identity of another file is stored", facts{stored: mysqlAt(uuidA+":1-90", "binlog.000010", 900), dep: depends{File: "binlog.000009", Stamp: 1}, stamp: 1, server: on()}, "", uuidA + ":1-90", "", 0, true},
 		{"GTID, our file purged since, nothing lost", facts{stored: mysqlAt(uuidA+":1-90", "binlog.000001", 900), server: on()}, "", uuidA + ":1-90", "", 0, true},
 		{"GTID, another server has all of it", facts{stored: mysqlAt(uuidA+":1-90", "other.000099", 900), server: with(on(), func(s *server) { s.uuid = uuidB })}, "", uuidA + ":1-90", "", 0, false},
 		{"GTID, the server lacks what we read", facts{stored: mysqlAt(uuidA+":1-101", "binlog.000010", 900), server: on()}, codeHistory, "", "", 0, false},
@@ -79,9 +82,9 @@ func TestResumeNeverJumpsSilently(t *testing.T) {
 				require.Equal(t, c.gtid, from.set.String())
 			} else {
 				require.Nil(t, from.set)
-				require.Equal(t, c.file, from.file)
-				require.Equal(t, c.pos, from.pos)
 			}
+			require.Equal(t, c.file, from.file)
+			require.Equal(t, c.pos, from.pos)
 			require.Equal(t, c.prefix, keep)
 		})
 	}

@@ -26,7 +26,8 @@ const (
 	dumpThroughGTID = 4
 )
 
-// origin says where a dump begins: by GTID set, MariaDB position, or file and position.
+// origin says where a dump begins: by file and position where there are any that a dump can name, else by GTID set or MariaDB
+// position. A set beside a file is what was executed before that place.
 type origin struct {
 	set   *gtidSet
 	maria mariaPos
@@ -89,7 +90,7 @@ func (s *Source) dump(ctx context.Context, c *conn, from origin, as replica, fla
 
 	b = make([]byte, 4, 128)
 	switch {
-	case from.set != nil:
+	case from.set != nil && (from.file == "" || from.pos > maxPos):
 		b = append(b, mysql.COM_BINLOG_DUMP_GTID)
 		b = binary.LittleEndian.AppendUint16(b, flags|dumpThroughGTID)
 		b = binary.LittleEndian.AppendUint32(b, as.id)
@@ -143,6 +144,10 @@ func (s *Source) dumpFault(err error) error {
 			f.Code, f.Class = codeServerID, event.Retry
 			f.Text = "another replica uses our server id: " + d.text
 			f.Hint = "set server_id in the pipeline's source to a number that no other replica of this server has"
+		case strings.Contains(text, "cannot replicate anonymous transaction"):
+			f.Text = "transactions without GTID lie ahead, which the server does not serve while gtid_mode is ON: " + d.text
+			f.Hint = "SET GLOBAL gtid_mode = ON_PERMISSIVE; start again, and SET GLOBAL gtid_mode = ON; once they were read: nothing is lost. Or " +
+				s.ways(codeDump, "now", "earliest", "GTID", "FILE:POS")
 		case strings.Contains(text, "purged"):
 			f.Code, f.Hint = codePurged, s.ways(codePurged, "now", "earliest", "GTID")
 			f.Text = "the server has purged binlogs that were not read: " + d.text
@@ -218,7 +223,7 @@ func (s *Source) scan(ctx context.Context, from, to place, t *table) (found plac
 		}
 		h, ok := parseHeader(ev)
 		if !ok {
-			return place{}, s.fault(codeDamaged, event.Retry, "read ahead", "an event cannot be read", "")
+			return place{}, s.fault(codeDamaged, event.Retry, "read ahead", "an event cannot be read", "the connection is made anew")
 		}
 		body := ev[headerLen:]
 		if (sum || h.kind == evRotate && sumOK(ev)) && total == len(ev) {

@@ -133,7 +133,7 @@ func (s *Source) logEnd(ctx context.Context, c *conn, maria bool) (endOfLog, err
 		}
 	}
 	if r.RowNumber() == 0 {
-		return endOfLog{}, s.fault(codeLogBin, event.Environment, "read the log's end", "the server writes no binary log", "")
+		return endOfLog{}, s.fault(codeLogBin, event.Environment, "read the log's end", "the server writes no binary log", "turn log_bin on in the server's configuration and restart it")
 	}
 	var e endOfLog
 	e.file, _ = r.GetString(0, 0)

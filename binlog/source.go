@@ -282,15 +282,18 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 	for !st.opened {
 		if err := st.step(ctx); err != nil {
 			if errors.Is(err, errInterrupted) {
-				return s.fault(codeLost, event.Retry, "read the binlog", "the server did not begin to send", "")
+				return s.fault(codeLost, event.Retry, "read the binlog", "the server did not begin to send", "it is tried again; look at SHOW PROCESSLIST on the server")
 			}
 			return err
 		}
 	}
 	// A stored position keeps its file until the stream has a boundary of its own; one without (a GTID set given by a person)
-	// takes the file that the server begins with.
+	// takes the file that the server begins with, and no place in it: what lies before the set's end there was not asked for.
 	if cp.Position.File == "" && st.file != nil {
 		cp.Position.File, cp.Position.Pos = st.file.name, st.pos
+		if from.file == "" {
+			cp.Position.Pos = 0
+		}
 	}
 	l.at.file, l.at.pos = &fileRef{name: cp.Position.File}, cp.Position.Pos
 	if st.file != nil && st.file.name == cp.Position.File {
@@ -311,7 +314,7 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 func (s *Source) Read(ctx context.Context) (*event.Batch, error) {
 	st := s.st
 	if st == nil {
-		return nil, s.fault(codeLost, event.Retry, "read the binlog", "the session is closed", "")
+		return nil, s.fault(codeLost, event.Retry, "read the binlog", "the session is closed", "a new session is opened")
 	}
 	stop := st.wake(ctx)
 	defer stop()

@@ -79,19 +79,19 @@ func (s *Source) resolve(ctx context.Context, c *conn, st Start) (origin, event.
 		if s.server.maria {
 			// The GTID at exactly this place; without one (an empty log of a new server) by file.
 			if from.maria, err = parseMariaPos(e.gtid); err != nil {
-				return refuse("the server's position cannot be read: "+err.Error(), "")
+				return refuse("the server's position cannot be read: "+err.Error(), "start at a file and position instead")
 			}
 			if len(from.maria) == 0 {
 				from.maria = nil
 			}
 		} else if s.server.gtids {
 			if from.set, err = parseGTIDSet(e.gtid); err != nil {
-				return refuse("the server's GTID set cannot be read: "+err.Error(), "")
+				return refuse("the server's GTID set cannot be read: "+err.Error(), "start at a file and position instead")
 			}
 		}
 	case "earliest":
 		if len(s.server.files) == 0 {
-			return refuse("the server has no binary log", "")
+			return refuse("the server has no binary log", "SHOW BINARY LOGS lists what it has")
 		}
 		from.file, from.pos = s.server.files[0].name, 4
 		if !s.server.maria && s.server.gtids {
@@ -101,7 +101,7 @@ func (s *Source) resolve(ctx context.Context, c *conn, st Start) (origin, event.
 		if s.server.maria {
 			m, err := parseMariaPos(st.GTID)
 			if err != nil {
-				return refuse(err.Error(), "")
+				return refuse(err.Error(), "write the GTIDs as the server does: SELECT @@global.gtid_executed, on MariaDB @@global.gtid_binlog_pos")
 			}
 			if ahead := m.ahead(s.server.binlogPos); len(ahead) > 0 {
 				return refuse(fmt.Sprintf("the server does not know %s; it is at %s", ahead, s.server.binlogPos), "give a position of this server")
@@ -114,7 +114,7 @@ func (s *Source) resolve(ctx context.Context, c *conn, st Start) (origin, event.
 		}
 		set, err := parseGTIDSet(st.GTID)
 		if err != nil {
-			return refuse(err.Error(), "")
+			return refuse(err.Error(), "write the GTIDs as the server does: SELECT @@global.gtid_executed, on MariaDB @@global.gtid_binlog_pos")
 		}
 		if extra := set.minus(s.server.executed); !extra.empty() {
 			return refuse(fmt.Sprintf("the server does not know %s", extra), "give a set that the server has executed: SELECT @@global.gtid_executed")
@@ -136,7 +136,7 @@ func (s *Source) resolve(ctx context.Context, c *conn, st Start) (origin, event.
 			return refuse("the server has no binlog "+st.File, "SHOW BINARY LOGS lists what it has")
 		}
 		if from.pos > size {
-			return refuse(fmt.Sprintf("%s has %d bytes, %d is beyond its end", st.File, size, from.pos), "")
+			return refuse(fmt.Sprintf("%s has %d bytes, %d is beyond its end", st.File, size, from.pos), "SHOW BINARY LOGS lists files and sizes")
 		}
 	}
 	f.set, f.maria = from.set, from.maria
