@@ -201,12 +201,13 @@ func merge(t *tableMap, defined []column) []column {
 
 // complete reports whether the log alone says all that reading needs.
 func (t *tableMap) complete() bool {
-	if !t.named || !t.signs {
+	if !t.named {
 		return false
 	}
 	for i := range t.columns {
 		c := &t.columns[i]
-		if c.character() && c.charset < 0 || c.labelled() && c.labels == nil {
+		// A table without numbers has no signs to tell.
+		if c.numeric() && !t.signs || c.character() && c.charset < 0 || c.labelled() && c.labels == nil {
 			return false
 		}
 	}
