@@ -1,0 +1,208 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outtail/outtail/test/harness"
+	"github.com/outtail/outtail/test/shop"
+)
+
+// examined is what `doctor --json` says.
+type examined struct {
+	Pipelines []struct {
+		Pipeline string
+		Parts    []struct {
+			Part     string
+			Findings []diagnosis
+		}
+	}
+}
+
+type diagnosis struct {
+	Severity, Code, Found, Why, Repair string
+}
+
+// doctor runs `outtail doctor` and expects its exit code. Whatever it says, it never says a password.
+func (s *scene) doctor(exit int) (all []diagnosis) {
+	s.t.Helper()
+	r := s.o.Run(s.t, "doctor", "-c", s.o.Config, "--json")
+	require.Equal(s.t, exit, r.Code, "%s%s", r.Stdout, r.Stderr)
+	var e examined
+	require.NoError(s.t, json.Unmarshal([]byte(r.Stdout), &e), r.Stdout)
+	require.Len(s.t, e.Pipelines, 1)
+	for _, p := range e.Pipelines[0].Parts {
+		all = append(all, p.Findings...)
+	}
+	require.NotContains(s.t, r.Stdout+r.Stderr, "pw-", "no password")
+	return all
+}
+
+// of gives what a check found that is more than a note.
+func of(all []diagnosis, code string) (found []diagnosis) {
+	for _, d := range all {
+		if d.Code == code && d.Severity != "ok" && d.Severity != "note" {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// repaired runs doctor, expects a finding of the code, applies the statement that it prints, and sees it gone.
+func (s *scene) repaired(code string, exit int, says string, apply func(sql string)) {
+	s.t.Helper()
+	all := s.doctor(exit)
+	found := of(all, code)
+	require.Len(s.t, found, 1, "%s in %+v", code, all)
+	require.Contains(s.t, found[0].Found+found[0].Why, says)
+	require.NotEmpty(s.t, found[0].Why)
+	sql, _, _ := strings.Cut(found[0].Repair, "\n")
+	require.True(s.t, strings.HasSuffix(sql, ";"), "a statement to copy: %q", found[0].Repair)
+	apply(sql)
+	// Other breakages may be left; this one is gone.
+	r := s.o.Run(s.t, "doctor", "-c", s.o.Config, "--json")
+	var e examined
+	require.NoError(s.t, json.Unmarshal([]byte(r.Stdout), &e), r.Stdout)
+	for _, p := range e.Pipelines[0].Parts {
+		require.Empty(s.t, of(p.Findings, code), "after %s", sql)
+	}
+}
+
+// healthy expects nothing but notes, before the first start, beside a running process, and after it.
+func (s *scene) healthy() {
+	s.t.Helper()
+	s.doctor(0)
+	p := s.start()
+	s.insert(2)
+	s.arrived(p)
+	s.doctor(0)
+	s.stop(p)
+	all := s.doctor(0)
+	if os.Getenv("OUTTAIL_SHOW") != "" {
+		s.t.Log(s.o.Run(s.t, "doctor", "-c", s.o.Config).Stdout)
+	}
+	require.NotEmpty(s.t, all)
+	out := s.o.Run(s.t, "doctor", "-c", s.o.Config)
+	require.Equal(s.t, 0, out.Code)
+	require.Contains(s.t, out.Stdout, "orders\n")
+	require.Contains(s.t, out.Stdout, "stored position")
+	require.NotContains(s.t, out.Stdout, "\x1b", "colour is for terminals")
+}
+
+// TestDoctorOnPostgres: nothing is wrong with a healthy server, each breakage is found with the statement that repairs it,
+// and a server that is down is exit code 3.
+func TestDoctorOnPostgres(t *testing.T) {
+	pg := harness.StartPostgres(t, "17", harness.PostgresOptions{Settings: map[string]string{"wal_level": "", "fsync": "", "max_wal_senders": ""}})
+	pg.Exec(t, "postgres", "ALTER SYSTEM SET wal_level = 'logical'")
+	pg.Restart(t)
+	db := shop.NewPostgres(t, pg, nil)
+	s := newScene(t, db)
+	s.healthy()
+
+	user := pg.Scalar(t, db.DB, "SELECT max(rolname) FROM pg_roles WHERE rolname LIKE 'u\\_%'")
+	sql := func(q string) { pg.Exec(t, db.DB, q) }
+	for _, c := range []struct {
+		name, broken, code, says string
+		exit                     int
+	}{
+		{"a table left the publication", "ALTER PUBLICATION outtail_orders DROP TABLE outbox", "OT8025", "does not contain", 3},
+		{"the role lost REPLICATION", "ALTER ROLE " + user + " NOREPLICATION", "OT8021", "replication", 3},
+		{"the role lost SELECT", "REVOKE SELECT ON outbox FROM " + user, "OT8007", "select", 1},
+		{"the publication publishes nothing", "ALTER PUBLICATION outtail_orders SET (publish = 'update')", "OT8025", "inserts", 3},
+		{"updates cannot be told", "ALTER PUBLICATION outtail_orders SET (publish = 'insert, update'); ALTER TABLE outbox REPLICA IDENTITY NOTHING", "OT8026", "primary key", 1},
+		{"the table became unlogged", "DROP PUBLICATION outtail_orders; ALTER TABLE outbox SET UNLOGGED", "OT8005", "unlogged", 3},
+		{"the publication is gone", "SELECT 1", "OT8025", "does not exist", 3},
+		{"the slot may keep little", "ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'; SELECT pg_reload_conf()", "OT8023", "64 MiB", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for q := range strings.SplitSeq(c.broken, "; ") {
+				sql(q)
+			}
+			s.repaired(c.code, c.exit, c.says, func(fix string) {
+				for q := range strings.SplitSeq(strings.TrimSuffix(fix, ";"), "; ") {
+					sql(q)
+				}
+			})
+		})
+	}
+	t.Run("the slot was recreated", func(t *testing.T) {
+		sql(fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", db.Slot()))
+		require.Len(t, of(s.doctor(3), "OT8028"), 1)
+		sql(fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", db.Slot()))
+		found := of(s.doctor(3), "OT8029")
+		require.Len(t, found, 1)
+		command, _, _ := strings.Cut(found[0].Repair, " --reason R")
+		require.Equal(t, "outtail checkpoint set -c "+s.o.Config+" --pipeline orders --to slot", command, "complete, to be copied")
+		require.Equal(t, 0, s.set("slot").Code)
+		s.doctor(0)
+	})
+	t.Run("wal_level", func(t *testing.T) {
+		pg.Exec(t, "postgres", fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", db.Slot()), "ALTER SYSTEM SET wal_level = 'replica'")
+		pg.Restart(t)
+		s.repaired("OT8020", 3, "wal_level is replica", func(fix string) {
+			pg.Exec(t, "postgres", fix)
+			pg.Restart(t)
+		})
+	})
+	t.Run("a server that is down", func(t *testing.T) {
+		pg.Stop(t)
+		require.Len(t, of(s.doctor(3), "OT8001"), 1)
+		pg.Start(t)
+	})
+}
+
+// TestDoctorOnMySQL: as for Postgres.
+func TestDoctorOnMySQL(t *testing.T) {
+	my := harness.StartMySQL(t, harness.MySQLOptions{})
+	db := shop.NewMySQL(t, my, "mysql", nil)
+	s := newScene(t, db)
+	s.healthy()
+
+	user := my.Scalar(t, "", "SELECT MAX(user) FROM mysql.user WHERE user LIKE 'u\\_%'")
+	sql := func(q string) { my.Exec(t, db.DB, q) }
+	for _, c := range []struct {
+		name, broken, code, says string
+		exit                     int
+	}{
+		{"statements in the log", "SET GLOBAL binlog_format = 'MIXED'", "OT8041", "MIXED", 3},
+		{"columns missing in the log", "SET GLOBAL binlog_row_image = 'MINIMAL'", "OT8041", "MINIMAL", 3},
+		{"the log is kept for an hour", "SET GLOBAL binlog_expire_logs_seconds = 3600", "OT8043", "1h", 1},
+		{"no dump privilege", "REVOKE REPLICATION SLAVE ON *.* FROM '" + user + "'@'%'", "OT8046", "REPLICATION SLAVE", 3},
+		{"no privilege to ask for the log's end", "REVOKE REPLICATION CLIENT ON *.* FROM '" + user + "'@'%'", "OT8046", "REPLICATION CLIENT", 3},
+		{"the table knows no transactions", "ALTER TABLE outbox ENGINE = MyISAM", "OT8005", "MyISAM", 1},
+		{"no SELECT", "REVOKE SELECT ON `" + db.DB + "`.* FROM '" + user + "'@'%'", "OT8007", "select", 3},
+		{"a mapped column is gone", "ALTER TABLE outbox RENAME COLUMN headers TO extra", "OT8006", "headers", 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sql(c.broken)
+			s.repaired(c.code, c.exit, c.says, sql)
+		})
+	}
+	t.Run("what is needed was purged", func(t *testing.T) {
+		s.insertUnseen(1, "order.changed")
+		sql("FLUSH BINARY LOGS")
+		s.insertUnseen(1, "order.changed")
+		sql("FLUSH BINARY LOGS; PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY")
+		found := of(s.doctor(3), "OT8044")
+		require.Len(t, found, 1)
+		require.Contains(t, found[0].Found, "purged")
+		require.Equal(t, 0, s.set("now").Code)
+		s.doctor(0)
+	})
+	t.Run("a topic is missing", func(t *testing.T) {
+		s.configure("Topic", "missing-"+harness.Unique())
+		found := of(s.doctor(1), "OT8081")
+		require.Len(t, found, 1)
+		require.Contains(t, found[0].Repair, "kafka-topics.sh")
+	})
+	t.Run("a server that is down", func(t *testing.T) {
+		my.Stop(t)
+		require.Len(t, of(s.doctor(3), "OT8001"), 1)
+		my.Start(t)
+	})
+}
