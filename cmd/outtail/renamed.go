@@ -76,12 +76,13 @@ func checkLost(cfg *config.Config, store *checkpoint.Store) error {
 const codeLost = "OT0004"
 
 func faultLost(name, dir string) *event.Fault {
-	set := "\n  outtail checkpoint set -c FILE --pipeline " + name + " --to %s --reason R   (%s)"
 	return &event.Fault{
 		Code: codeLost, Class: event.Safety, Op: "start", Place: "pipeline " + name,
 		Text: "it ran before in " + dir + ", and the state file there has no position of it: what was committed since would be skipped",
-		Hint: "bring back outtail.db, or choose one:" + fmt.Sprintf(set, "POSITION", "a GTID set or FILE:POS, from the log or a backup") +
-			fmt.Sprintf(set, "earliest", "all that the server still has is sent again") + fmt.Sprintf(set, "now", "what was committed until now is not sent"),
+		Hint: `bring back outtail.db, or choose one:
+  outtail checkpoint set -c FILE --pipeline P --to POSITION --reason R   (a GTID set or FILE:POS, from the log or a backup)
+  outtail checkpoint set -c FILE --pipeline P --to earliest --reason R   (all that the server still has is sent again)
+  outtail checkpoint set -c FILE --pipeline P --to now --reason R   (what was committed until now is not sent)`,
 	}
 }
 
