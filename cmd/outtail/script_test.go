@@ -23,6 +23,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PGPASSWORD", "of-the-test")
 			e.Setenv("MYSQL_PASSWORD", "of-the-test")
+			e.Setenv("MARIADB_PASSWORD", "of-the-test")
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"exit": exit},

@@ -7,4 +7,4 @@ headers JSON, occurred_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6));
 CREATE USER 'outtail'@'%' IDENTIFIED BY 'choose one';
 GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO 'outtail'@'%';
 GRANT SELECT ON shop.outbox TO 'outtail'@'%';
-SET GLOBAL binlog_row_metadata = FULL;
+SET GLOBAL binlog_row_metadata = FULL; -- until the next restart; in my.cnf for good

@@ -6,7 +6,7 @@ occurred_at timestamptz NOT NULL DEFAULT now());
 CREATE ROLE outtail WITH LOGIN REPLICATION PASSWORD 'choose one';
 GRANT SELECT ON public.outbox TO outtail;
 
--- Either let outtail create the slot (create: true) and do only this:
-CREATE PUBLICATION outtail_orders FOR TABLE public.outbox WITH (publish = 'insert');
--- or also create the slot yourself, before the first event that matters, and leave create: false:
+-- As the owner of the table. Either let outtail create the slot (create: true) and do only this:
+CREATE PUBLICATION outtail_orders FOR TABLE public.outbox WITH (publish = 'insert', publish_via_partition_root = true);
+-- or also create the slot yourself, before the first event that matters, and set create: false:
 -- SELECT pg_create_logical_replication_slot('outtail_orders', 'pgoutput');
