@@ -69,10 +69,11 @@ func (c *cli) showState(cfg *config.Config, state checkpoint.State) error {
 	seen := map[string]bool{}
 	for _, e := range state.Pipelines {
 		seen[e.Pipeline] = true
-		at := event.Position(e.Source).String()
+		var prefix *event.Prefix
 		if e.Prefix != nil {
-			at += fmt.Sprintf(" and %d rows of %s", e.Prefix.Rows, e.Prefix.Tx)
+			prefix = &event.Prefix{Tx: e.Prefix.Tx, Rows: e.Prefix.Rows}
 		}
+		at := reached(event.Position(e.Source), prefix)
 		sink := strings.TrimSpace(e.Sink.Kind + " " + e.Sink.ClusterID)
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", e.Pipeline, e.SavedAt.UTC().Format(time.RFC3339), at, e.Events, sink)
 	}
@@ -157,7 +158,7 @@ yours, and the audit keeps who made it and why. The server is asked whether it c
 			if err := store.Set(ctx, p.Name, cp, ch.by()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.stdout, "pipeline %s begins at %s\n", p.Name, cp.Position)
+			_, err = fmt.Fprintf(c.stdout, "pipeline %s begins at %s\n", p.Name, reached(cp.Position, cp.Prefix))
 			return err
 		},
 	}
@@ -203,6 +204,17 @@ func after(store *checkpoint.Store, p config.Pipeline, place string) (event.Chec
 	return cp, nil
 }
 
+// reached is a position for a person, with what is done of the transaction behind it.
+func reached(at event.Position, prefix *event.Prefix) string {
+	switch {
+	case prefix == nil:
+		return at.String()
+	case prefix.Rows == 1:
+		return fmt.Sprintf("%s and 1 row of %s", at, prefix.Tx)
+	}
+	return fmt.Sprintf("%s and %d rows of %s", at, prefix.Rows, prefix.Tx)
+}
+
 // txOf is the transaction's id in a place: "postgres/<slot>/<LSN>", "mysql/<GTID>", "mysql/<file>:<pos>".
 func txOf(head, kind string) string {
 	rest, ok := strings.CutPrefix(head, kind+"/")
@@ -233,12 +245,8 @@ func faultNoPosition(name string) *event.Fault {
 }
 
 func faultNotNext(name, place string, cp event.Checkpoint) *event.Fault {
-	at := cp.Position.String()
-	if cp.Prefix != nil {
-		at += fmt.Sprintf(" and %d rows of %s", cp.Prefix.Rows, cp.Prefix.Tx)
-	}
 	return &event.Fault{Code: "OT0002", Class: event.Usage, Op: "set the position", Place: "pipeline " + name,
-		Text: fmt.Sprintf("the event at %s is not the next one: everything up to %s is done, and leaving out an event further on would leave out others", place, at),
+		Text: fmt.Sprintf("the event at %s is not the next one: everything up to %s is done, and leaving out an event further on would leave out others", place, reached(cp.Position, cp.Prefix)),
 		Hint: "start the pipeline; when it halts at that event everything before it is saved, and this command works"}
 }
 
