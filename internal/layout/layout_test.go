@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 	"config":              {"event", "internal/glob", "internal/suggest", "internal/template", "internal/topicname"},
 	"metrics":             {"event", "pipeline"},
 	"admin":               {"event"},
+	"doctor":              {"event"},
 	"internal/arena":      {},
 	"internal/control":    {"event"},
 	"internal/demo":       {"event"},

@@ -1,0 +1,415 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/client"
+	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"github.com/outtail/outtail/event"
+)
+
+// myAsk asks over one connection.
+type myAsk struct {
+	*client.Conn
+}
+
+func (o *MySQL) tlsConfig() (cfg *tls.Config, optional bool, err error) {
+	mode := o.TLS.Mode
+	if mode == "" {
+		mode = "prefer"
+		if o.TLS.CA != "" {
+			mode = "verify-full"
+		}
+	}
+	if mode == "disable" {
+		return nil, false, nil
+	}
+	cfg = &tls.Config{ServerName: o.Host, MinVersion: tls.VersionTLS12}
+	if o.TLS.CA != "" {
+		pem, err := os.ReadFile(o.TLS.CA)
+		if err != nil {
+			return nil, false, err
+		}
+		if cfg.RootCAs = x509.NewCertPool(); !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, false, fmt.Errorf("%s holds no certificate", o.TLS.CA)
+		}
+	}
+	if o.TLS.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.TLS.Cert, o.TLS.Key)
+		if err != nil {
+			return nil, false, err
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	switch mode {
+	case "verify-ca":
+		roots := cfg.RootCAs
+		cfg.InsecureSkipVerify = true // the name is not checked; the chain is, below
+		cfg.VerifyConnection = func(state tls.ConnectionState) error {
+			opts := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+			for _, c := range state.PeerCertificates[1:] {
+				opts.Intermediates.AddCert(c)
+			}
+			_, err := state.PeerCertificates[0].Verify(opts)
+			return err
+		}
+	case "prefer", "require":
+		cfg.InsecureSkipVerify = true // these modes encrypt and do not verify, as in libpq
+	}
+	return cfg, mode == "prefer", nil
+}
+
+func (o *MySQL) login(ctx context.Context, cfg *tls.Config) (*client.Conn, error) {
+	network, address := "tcp", o.place()
+	if strings.HasPrefix(o.Host, "/") {
+		network, address = "unix", o.Host
+	}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		until, ok := ctx.Deadline()
+		if !ok {
+			until = time.Now().Add(time.Minute)
+		}
+		return c, c.SetDeadline(until) // for all questions
+	}
+	return client.ConnectWithDialer(ctx, network, address, o.User, o.Password, "", dial, func(c *client.Conn) error {
+		if cfg != nil {
+			c.SetTLSConfig(cfg)
+		}
+		c.SetAttributes(map[string]string{"program_name": "outtail doctor"})
+		return c.SetCharset("utf8mb4")
+	})
+}
+
+func myUnreachable(o *MySQL, err error) *Finding {
+	f := &Finding{Severity: Error, Code: codeReach, Why: "outtail cannot start; nothing else could be looked at"}
+	said := ": " + plainCause(err)
+	var me *mysql.MyError
+	switch {
+	case errors.As(err, &me):
+		f.Found = "the server refused the connection: " + me.Message
+		switch me.Code {
+		case mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR, 1698, mysql.ER_MUST_CHANGE_PASSWORD_LOGIN, 3118, 4151:
+			f.Found = "the server refused the user " + o.User
+			f.Repair = "check user and password; on the server: ALTER USER " + myLiteral(o.User) + "@'%' IDENTIFIED BY '…';"
+		}
+	case strings.Contains(said, "tls") || strings.Contains(said, "TLS") || strings.Contains(said, "x509"):
+		f.Found = "TLS failed" + said
+		f.Repair = "check tls.mode and tls.ca; the server's certificates: SHOW VARIABLES LIKE 'ssl%';"
+	case strings.Contains(said, "auth"):
+		f.Found = "authentication failed" + said
+		f.Repair = "check user and password"
+	default:
+		f.Found = "the server cannot be reached" + said
+		f.Repair = fmt.Sprintf("mysqladmin -h %s -P %d ping", o.Host, o.Port)
+	}
+	return f
+}
+
+// plainCause strips the stack that the client library wraps around errors.
+func plainCause(err error) string {
+	type causer interface{ Cause() error }
+	for {
+		c, ok := err.(causer)
+		if !ok || c.Cause() == nil || c.Cause() == err {
+			return err.Error()
+		}
+		err = c.Cause()
+	}
+}
+
+// denied reports whether the server refused for want of a privilege.
+func denied(err error) bool {
+	var me *mysql.MyError
+	if !errors.As(err, &me) {
+		return false
+	}
+	switch me.Code {
+	case mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR, mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_TABLEACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR, mysql.ER_COLUMNACCESS_DENIED_ERROR, 1401: // XAER_RMERR: XA RECOVER without its privilege
+		return true
+	}
+	return false
+}
+
+// collectMySQL asks the server; the second answer is why nothing could be asked.
+func collectMySQL(ctx context.Context, o *MySQL) (*myFacts, *Finding) {
+	cfg, optional, err := o.tlsConfig()
+	if err != nil {
+		return nil, &Finding{Severity: Error, Code: codeReach, Found: "the TLS files cannot be used: " + err.Error(), Why: "outtail cannot start", Repair: "check tls.ca, tls.cert and tls.key"}
+	}
+	conn, err := o.login(ctx, cfg)
+	encrypted := cfg != nil
+	if err != nil && optional && strings.Contains(err.Error(), "does not support TLS") {
+		encrypted = false
+		conn, err = o.login(ctx, nil)
+	}
+	if err != nil {
+		return nil, myUnreachable(o, err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	a, f := myAsk{conn}, &myFacts{TLS: encrypted, XA: -1, Vars: map[string]string{}}
+	for _, step := range []struct {
+		what string
+		ask  func(context.Context, myAsk, *MySQL, *myFacts) error
+	}{
+		{"the server's variables", myVariables},
+		{"privileges", myPrivileges},
+		{"the binary logs", myLogs},
+		{"the stored position", myStored},
+		{"replicas", myReplicas},
+		{"tables", myTables},
+		{"prepared XA transactions", myXA},
+	} {
+		if err := step.ask(ctx, a, o, f); err != nil {
+			return nil, &Finding{Severity: Error, Code: codeQuery, Found: "the server does not tell about " + step.what + ": " + plainCause(err), Why: "what follows it could not be looked at either",
+				Repair: "look again; if it persists, the server's log tells more"}
+		}
+	}
+	return f, nil
+}
+
+// rows gives a result as text; NULL reads as "".
+func (a myAsk) rows(q string) ([][]string, []string, error) {
+	r, err := a.Execute(q)
+	if err != nil {
+		return nil, nil, err
+	}
+	names := make([]string, len(r.Fields))
+	for i, f := range r.Fields {
+		names[i] = strings.ToLower(string(f.Name))
+	}
+	out := make([][]string, r.RowNumber())
+	for i := range out {
+		out[i] = make([]string, r.ColumnNumber())
+		for j := range out[i] {
+			v, _ := r.GetString(i, j)
+			out[i][j] = strings.Clone(v) // it lies in the connection's buffer
+		}
+	}
+	return out, names, nil
+}
+
+// named gives rows as maps of lower-case column names.
+func (a myAsk) named(q string) ([]map[string]string, error) {
+	rows, names, err := a.rows(q)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]map[string]string, len(rows))
+	for i, r := range rows {
+		out[i] = map[string]string{}
+		for j, v := range r {
+			out[i][names[j]] = v
+		}
+	}
+	return out, nil
+}
+
+// either asks in the words of newer servers first.
+func (a myAsk) either(newer, older string) ([]map[string]string, error) {
+	out, err := a.named(newer)
+	if err != nil && !denied(err) {
+		out, err = a.named(older)
+	}
+	return out, err
+}
+
+func myVariables(_ context.Context, a myAsk, _ *MySQL, f *myFacts) error {
+	if _, err := a.Execute("SET time_zone = '+00:00', sql_mode = ''"); err != nil {
+		return err
+	}
+	rows, _, err := a.rows("SHOW GLOBAL VARIABLES")
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		f.Vars[strings.ToLower(r[0])] = r[1]
+	}
+	f.Version = f.Vars["version"]
+	f.Maria = strings.Contains(strings.ToLower(f.Version), "mariadb")
+	rows, _, err = a.rows("SELECT CURRENT_USER()")
+	if err == nil {
+		f.User = rows[0][0]
+	}
+	return err
+}
+
+// myPrivileges finds what is missing by asking for what needs it, since roles do not show in SHOW GRANTS; what has no
+// question is read from SHOW GRANTS.
+func myPrivileges(_ context.Context, a myAsk, _ *MySQL, f *myFacts) error {
+	rows, _, err := a.rows("SHOW GRANTS")
+	if err != nil {
+		return err
+	}
+	global, roles := "", false
+	for _, r := range rows {
+		up := strings.ToUpper(r[0])
+		if head, _, ok := strings.Cut(up, " ON *.* TO "); ok {
+			global += head + ","
+		} else if !strings.Contains(up, " ON ") {
+			roles = true
+		}
+	}
+	all := strings.Contains(global, "ALL PRIVILEGES") || strings.Contains(global, "SUPER")
+	if !f.Maria {
+		// SHOW REPLICAS needs the very privilege that a dump needs.
+		if _, err := a.either("SHOW REPLICAS", "SHOW SLAVE HOSTS"); denied(err) {
+			f.Missing = append(f.Missing, "REPLICATION SLAVE")
+		}
+	} else if !all && !roles && !strings.Contains(global, "REPLICATION SLAVE") && !strings.Contains(global, "REPLICATION REPLICA") {
+		f.Missing = append(f.Missing, "REPLICATION SLAVE")
+	}
+	client := "REPLICATION CLIENT"
+	if f.Maria {
+		client = "BINLOG MONITOR"
+	}
+	if _, _, err := a.rows("SHOW BINARY LOGS"); denied(err) {
+		f.Missing = append(f.Missing, client)
+	}
+	return nil
+}
+
+func myLogs(_ context.Context, a myAsk, _ *MySQL, f *myFacts) error {
+	if f.Vars["log_bin"] != "ON" {
+		return nil
+	}
+	rows, _, err := a.rows("SHOW BINARY LOGS")
+	if denied(err) {
+		return nil // told as a missing privilege
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		var size uint64
+		fmt.Sscan(r[1], &size)
+		f.Files = append(f.Files, myFile{r[0], size})
+	}
+	status, err := a.either("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+	if err != nil || len(status) == 0 {
+		return err
+	}
+	f.EndFile, f.DoDB, f.IgnoreDB = status[0]["file"], status[0]["binlog_do_db"], status[0]["binlog_ignore_db"]
+	fmt.Sscan(status[0]["position"], &f.EndPos)
+	return nil
+}
+
+// myStored reads the stored position, and compares its GTID set on the server, which can count better than anybody else.
+func myStored(ctx context.Context, a myAsk, o *MySQL, f *myFacts) error {
+	if o.Stored != nil {
+		f.Stored, f.StoredErr = o.Stored(ctx)
+	}
+	set := f.Stored.Position.GTID
+	if set == "" || f.Maria || f.Stored.Position.Kind != event.MySQL {
+		return nil
+	}
+	rows, _, err := a.rows("SELECT GTID_SUBTRACT(@@global.gtid_purged, " + myLiteral(set) + "), GTID_SUBTRACT(" + myLiteral(set) + ", @@global.gtid_executed)")
+	if err != nil {
+		return err
+	}
+	f.Purged, f.Ahead, f.Compared = rows[0][0], rows[0][1], true
+	return nil
+}
+
+func myReplicas(_ context.Context, a myAsk, _ *MySQL, f *myFacts) error {
+	needs := "REPLICATION SLAVE"
+	if f.Maria {
+		needs = "REPLICATION MASTER ADMIN"
+	}
+	rows, err := a.either("SHOW REPLICAS", "SHOW SLAVE HOSTS")
+	switch {
+	case denied(err):
+		if f.Maria {
+			f.Hidden = append(f.Hidden, hidden{"other replicas and their server ids", needs, "GRANT " + needs + " ON *.* TO " + f.account() + ";"})
+		}
+	case err != nil:
+		return err
+	}
+	for _, r := range rows {
+		var id uint32
+		fmt.Sscan(r["server_id"], &id)
+		uuid := r["replica_uuid"]
+		if uuid == "" {
+			uuid = r["slave_uuid"]
+		}
+		f.Replicas = append(f.Replicas, myReplica{id, strings.ToLower(uuid), r["host"]})
+	}
+	of, err := a.either("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+	switch {
+	case denied(err):
+		if f.Maria {
+			f.Hidden = append(f.Hidden, hidden{"whether the server is itself a replica", "REPLICA MONITOR", "GRANT REPLICA MONITOR ON *.* TO " + f.account() + ";"})
+		}
+		return nil
+	case err != nil:
+		return err
+	}
+	if len(of) > 0 {
+		f.ReplicaOf = of[0]["source_host"] + of[0]["master_host"]
+	}
+	return nil
+}
+
+func myTables(_ context.Context, a myAsk, o *MySQL, f *myFacts) error {
+	for _, text := range o.Tables {
+		n, err := parseName(text, o.Database, "`\"", false)
+		if err != nil {
+			return err
+		}
+		t := myTable{Name: n, Columns: map[string]myColumn{}}
+		where := " WHERE TABLE_SCHEMA = " + myLiteral(n.schema) + " AND TABLE_NAME = " + myLiteral(n.table)
+		rows, _, err := a.rows("SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES" + where)
+		if err != nil {
+			return err
+		}
+		if len(rows) > 0 {
+			t.Exists, t.View, t.Engine = true, strings.Contains(rows[0][0], "VIEW"), rows[0][1]
+		}
+		if _, _, err := a.rows("SELECT 1 FROM " + n.my() + " LIMIT 0"); denied(err) {
+			t.Denied = true
+		}
+		if rows, _, err = a.rows("SELECT COLUMN_NAME, COLUMN_TYPE, DATA_TYPE, CHARACTER_SET_NAME, EXTRA FROM information_schema.COLUMNS" + where); err != nil {
+			return err
+		}
+		for _, r := range rows {
+			t.Columns[strings.ToLower(r[0])] = myColumn{Type: r[1], Data: strings.ToLower(r[2]), Charset: r[3], Generated: strings.Contains(r[4], "VIRTUAL")}
+		}
+		// Only those that the user has TRIGGER for show.
+		rows, _, err = a.rows("SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = " + myLiteral(n.schema) + " AND EVENT_OBJECT_TABLE = " + myLiteral(n.table))
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			t.Triggers = append(t.Triggers, r[0])
+		}
+		f.Tables = append(f.Tables, t)
+	}
+	return nil
+}
+
+func myXA(_ context.Context, a myAsk, _ *MySQL, f *myFacts) error {
+	rows, _, err := a.rows("XA RECOVER")
+	switch {
+	case denied(err):
+		f.Hidden = append(f.Hidden, hidden{"prepared XA transactions", "XA_RECOVER_ADMIN", "GRANT XA_RECOVER_ADMIN ON *.* TO " + f.account() + ";"})
+		return nil
+	case err != nil:
+		return err
+	}
+	f.XA = len(rows)
+	return nil
+}

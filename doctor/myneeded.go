@@ -1,0 +1,146 @@
+package doctor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// judgeNeeded compares the stored position with what the server still has, and says how long it lasts.
+func (f *myFacts) judgeNeeded(l *list, o *MySQL) {
+	if !l.stored(f.Stored, f.StoredErr, o.Kind) {
+		if f.StoredErr == nil && f.Stored.IsZero() && o.Start == "" {
+			l.add(Error, codeNeeded, "no position is stored and start is not given", "a start stops here; if the pipeline ran before, its data_dir is missing", "start: now in the pipeline's source, or earliest, { gtid: … } or { file: …, pos: … }")
+		}
+		return
+	}
+	p := f.Stored.Position
+	if p.ServerUUID != "" && f.Vars["server_uuid"] != "" && !strings.EqualFold(p.ServerUUID, f.Vars["server_uuid"]) {
+		if p.GTID == "" {
+			l.add(Error, codeNeeded, "the stored position is of the server "+p.ServerUUID+", this one is "+f.Vars["server_uuid"], "file and offset mean nothing here; a start stops", "connect to the former server, or: "+setTo("now"))
+			return
+		}
+		l.add(Note, codeNeeded, "the server is another one than before (server_uuid "+f.Vars["server_uuid"]+")", "by GTID outtail goes on here, if the server has all that was sent", "")
+	}
+	if f.Compared {
+		switch {
+		case f.Purged != "":
+			l.add(Error, codeNeeded, "the server has purged "+shorten(f.Purged)+", which has not been read", "it cannot be read any more; a start stops here. The rows are in the table unless they were deleted", setTo("now"))
+			return
+		case f.Ahead != "":
+			l.add(Error, codeNeeded, "the server does not know "+shorten(f.Ahead)+", which was sent", "it lost transactions (a failover, a restore): a start stops here", setTo("now"))
+			return
+		}
+		f.judgeLeft(l, o, "all GTIDs after the stored position are there")
+		return
+	}
+	if p.File == "" || len(f.Files) == 0 {
+		return
+	}
+	for _, file := range f.Files {
+		if file.Name != p.File {
+			continue
+		}
+		if p.Pos > file.Size {
+			l.add(Error, codeNeeded, fmt.Sprintf("the stored position %s:%d lies beyond the end of the file (%d)", p.File, p.Pos, file.Size), "the log was made anew: a start stops here", setTo("now"))
+			return
+		}
+		f.judgeLeft(l, o, "the file "+p.File+" is there")
+		return
+	}
+	if p.GTID != "" {
+		l.add(Note, codeNeeded, "the server has no file "+p.File, "outtail goes on by GTID; whether all that follows is there shows at the start", "")
+		return
+	}
+	l.add(Error, codeNeeded, "the server has no file "+p.File+" any more; its oldest is "+f.Files[0].Name, "what lies between cannot be read; a start stops here. The rows are in the table unless they were deleted", setTo("now"))
+}
+
+// judgeLeft says how long what is needed lasts. A file is purged when its last write is older than the retention, and the
+// file of the position was written to at least until about the time when the position was saved.
+func (f *myFacts) judgeLeft(l *list, o *MySQL, there string) {
+	behind := f.behind()
+	if behind >= 0 {
+		there += ", " + size(behind) + " of log behind it"
+	}
+	keep := f.retention()
+	if keep == 0 || f.Stored.SavedAt.IsZero() {
+		l.ok(codeNeeded, "%s", there)
+		return
+	}
+	left := keep - o.Now().Sub(f.Stored.SavedAt)
+	if f.Stored.Position.File == f.EndFile {
+		l.ok(codeNeeded, "%s; the file is the newest, which is never purged", there)
+		return
+	}
+	switch {
+	case left <= 0:
+		l.add(Warning, codeNeeded, there+"; it may be purged at any moment", "the position is older than the server keeps its log", "start outtail now, and keep the log longer: "+f.global("binlog_expire_logs_seconds", "2592000"))
+	case left < keep/4 || left < 6*time.Hour:
+		l.add(Warning, codeNeeded, there+"; about "+span(left)+" are left before it is purged", "what is then not read is gone", "start outtail, and keep the log longer: "+f.global("binlog_expire_logs_seconds", "2592000"))
+	default:
+		l.ok(codeNeeded, "%s; about %s are left before it is purged", there, span(left))
+	}
+}
+
+// behind counts the log after the stored position; -1 where its file is not listed.
+func (f *myFacts) behind() int64 {
+	n, found := int64(0), false
+	for _, file := range f.Files {
+		switch {
+		case found:
+			n += int64(file.Size)
+		case file.Name == f.Stored.Position.File:
+			found = true
+			n = max(0, int64(file.Size)-int64(f.Stored.Position.Pos))
+		}
+	}
+	if !found {
+		return -1
+	}
+	return n
+}
+
+func (f *myFacts) judgeRest(l *list, o *MySQL) {
+	if f.ReplicaOf != "" {
+		logs, known := f.Vars["log_replica_updates"]
+		if !known {
+			logs = f.Vars["log_slave_updates"]
+		}
+		name := "log_replica_updates"
+		if !known {
+			name = "log_slave_updates"
+		}
+		if logs == "ON" {
+			l.add(Note, codeReplica, "the server is a replica of "+f.ReplicaOf, "events arrive later by its lag; inserts made here show too", "")
+		} else {
+			l.add(Error, codeReplica, "the server is a replica of "+f.ReplicaOf+" and "+name+" is OFF", "what it replicates is not in its own log: no event is ever sent", "add "+name+" = ON to the server's configuration and restart it, or connect to "+f.ReplicaOf)
+		}
+	} else {
+		l.ok(codeReplica, "the server is not a replica, as far as the user can see")
+	}
+	sync, flush := f.Vars["sync_binlog"], f.Vars["innodb_flush_log_at_trx_commit"]
+	if sync == "1" && flush == "1" {
+		l.ok(codeDurable, "commits are on disk before they are acknowledged")
+	} else {
+		l.add(Note, codeDurable, "sync_binlog is "+sync+", innodb_flush_log_at_trx_commit is "+flush, "when the machine of the server crashes, commits can be lost whose events were already sent", f.global("sync_binlog", "1")+"\n"+f.global("innodb_flush_log_at_trx_commit", "1"))
+	}
+	if n := f.number("net_write_timeout"); n >= 0 && n < 30 {
+		l.add(Note, codeNetTimeout, "net_write_timeout is "+strconv.FormatInt(n, 10)+" s", "the server ends the dump when outtail does not take bytes for that long; it connects again", f.global("net_write_timeout", "60"))
+	} else {
+		l.ok(codeNetTimeout, "net_write_timeout is %d s", n)
+	}
+	if packet := f.number("max_allowed_packet"); packet > 0 {
+		if packet > o.RowLimit {
+			l.ok(codePacket, "the server takes rows up to %s, outtail up to limits.row, %s", size(packet), size(o.RowLimit))
+		} else {
+			l.ok(codePacket, "max_allowed_packet is %s, within limits.row", size(packet))
+		}
+	}
+	switch {
+	case f.XA > 0:
+		l.add(Note, codeXA, strconv.Itoa(f.XA)+" XA transactions are prepared", "what they wrote is sent when they commit, unless they were prepared before the first start; old ones hold locks", "XA RECOVER CONVERT XID;  then XA COMMIT …; or XA ROLLBACK …;")
+	case f.XA == 0:
+		l.ok(codeXA, "no XA transaction is prepared")
+	}
+}

@@ -1,0 +1,143 @@
+package doctor
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/outtail/outtail/event"
+)
+
+// MySQL is what is needed to look at a MySQL or MariaDB source.
+type MySQL struct {
+	Kind     string // event.MySQL or event.MariaDB
+	Host     string
+	Port     int
+	User     string
+	Password string
+	Database string // default schema of unqualified tables
+	TLS      TLS
+	Tables   []string
+	Columns  event.Columns
+	// ReplicaID and ReplicaUUID are how outtail presents itself to the server.
+	ReplicaID   uint32
+	ReplicaUUID string
+	Start       string // now, earliest, gtid, position or empty
+	RowLimit    int64
+	Stored      Stored
+	// Now is the time, to judge how old the stored position is.
+	Now func() time.Time
+}
+
+func (o *MySQL) place() string { return net.JoinHostPort(o.Host, strconv.Itoa(o.Port)) }
+
+func (o *MySQL) maria() bool { return o.Kind == event.MariaDB }
+
+// CheckMySQL looks at the server. It always gives findings; what could not be asked is one of them.
+func CheckMySQL(ctx context.Context, o MySQL) Part {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	part := Part{Part: "source", Kind: o.Kind, Place: o.place()}
+	var l list
+	f, refused := collectMySQL(ctx, &o)
+	if refused != nil {
+		l = append(l, *refused)
+	} else {
+		l = judgeMySQL(&o, f)
+	}
+	part.Findings = l
+	return part
+}
+
+// myFacts is what a server says.
+type myFacts struct {
+	Vars    map[string]string // global variables; absent: this version has none of the name
+	Maria   bool
+	Version string
+	User    string // CURRENT_USER(), user@host: what grants name
+	TLS     bool
+
+	// Missing privileges, in the words of GRANT.
+	Missing   []string
+	Files     []myFile
+	EndFile   string
+	EndPos    uint64
+	DoDB      string // binlog_do_db
+	IgnoreDB  string
+	Stored    event.Checkpoint
+	StoredErr error
+	Purged    string // of what the stored set lacks: gtid_purged minus it
+	Ahead     string // of the stored set what the server does not have
+	Compared  bool   // Purged and Ahead were asked for
+	Replicas  []myReplica
+	ReplicaOf string // host of the server that it replicates from
+	XA        int    // prepared transactions, -1: not visible
+	Tables    []myTable
+	Hidden    []hidden
+}
+
+type myFile struct {
+	Name string
+	Size uint64
+}
+
+type myReplica struct {
+	ID   uint32
+	UUID string
+	Host string
+}
+
+type myTable struct {
+	Name     sqlName
+	Exists   bool
+	View     bool
+	Engine   string
+	Denied   bool // the user may not select
+	Columns  map[string]myColumn
+	Triggers []string
+}
+
+type myColumn struct {
+	Type      string // COLUMN_TYPE
+	Data      string // DATA_TYPE
+	Charset   string
+	Generated bool // VIRTUAL: not in the log
+}
+
+// account is the user in GRANT's words.
+func (f *myFacts) account() string {
+	user, host := f.User, "%"
+	for i := len(f.User) - 1; i >= 0; i-- {
+		if f.User[i] == '@' {
+			user, host = f.User[:i], f.User[i+1:]
+			break
+		}
+	}
+	return myLiteral(user) + "@" + myLiteral(host)
+}
+
+func (f *myFacts) on(name string) bool {
+	return f.Vars[name] == "ON" || f.Vars[name] == "1"
+}
+
+func (f *myFacts) number(name string) int64 {
+	n, err := strconv.ParseInt(f.Vars[name], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// retention is how long the server keeps a file after its last write; 0 for ever.
+func (f *myFacts) retention() time.Duration {
+	if n := f.number("binlog_expire_logs_seconds"); n > 0 {
+		return time.Duration(n) * time.Second
+	}
+	days, err := strconv.ParseFloat(f.Vars["expire_logs_days"], 64)
+	if err != nil || days <= 0 {
+		return 0
+	}
+	return time.Duration(days * 24 * float64(time.Hour))
+}
