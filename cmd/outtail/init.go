@@ -62,7 +62,7 @@ func initText(kind string, onlySQL, onlyConfig bool) (string, error) {
 		for line := range strings.Lines(string(sql)) {
 			b.WriteString(strings.TrimRight("#   "+line, " \n") + "\n")
 		}
-		b.WriteString("#\n# Then: outtail validate -c FILE, outtail run -c FILE. Every key: docs/CONFIGURATION.md\n\n")
+		b.WriteString("#\n# Then: outtail validate -c FILE, outtail doctor -c FILE, outtail run -c FILE. Every key: docs/CONFIGURATION.md\n\n")
 	}
 	err = t.Execute(&b, struct{ Kind string }{kind})
 	return b.String(), err
