@@ -1,0 +1,181 @@
+package doctor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outtail/outtail/event"
+)
+
+func lsn(n uint64) *event.LSN { v := event.LSN(n); return &v }
+
+func options() Postgres {
+	return Postgres{
+		Host: "db", Port: 5432, User: "outtail", Database: "shop", Slot: "outtail_orders", Publication: "outtail_orders", Tables: []string{"public.outbox"},
+		Columns: columns(map[event.Role]string{event.ID: "id", event.Payload: "payload", event.OccurredAt: "occurred_at"}),
+	}
+}
+
+// healthyPostgres is a server with which nothing is wrong.
+func healthyPostgres() *pgFacts {
+	return &pgFacts{
+		Version: 170002, SystemID: "7", Timeline: 1, Replication: true, Slots: 1, Senders: 1, End: 2000, Retained: 500,
+		Settings: map[string]string{
+			"wal_level": "logical", "max_replication_slots": "10", "max_wal_senders": "10", "max_slot_wal_keep_size": "102400 MB", "wal_sender_timeout": "60000 ms",
+			"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on",
+		},
+		Slot:        &pgSlot{Plugin: "pgoutput", Type: "logical", Database: "shop", Restart: lsn(900), Confirmed: lsn(1000), WALStatus: "reserved"},
+		Stored:      event.Checkpoint{Position: event.Position{Kind: event.Postgres, SystemID: "7", Timeline: 1, LSN: 1000}},
+		Publication: &pgPublication{Insert: true},
+		Tables: []pgTable{{
+			Name: sqlName{"public", "outbox"}, Exists: true, Kind: "r", Persistence: "p", Select: true, HasIdentity: true, Published: true,
+			Columns: map[string]pgColumn{"id": {Type: "uuid"}, "payload": {Type: "jsonb"}, "occurred_at": {Type: "timestamp with time zone"}},
+		}},
+	}
+}
+
+func TestJudgePostgres(t *testing.T) {
+	set := func(name, value string) func(*Postgres, *pgFacts) {
+		return func(_ *Postgres, f *pgFacts) { f.Settings[name] = value }
+	}
+	one := func(e expectation) []expectation { return []expectation{e} }
+	for _, c := range []struct {
+		name  string
+		given func(*Postgres, *pgFacts)
+		want  []expectation
+	}{
+		{"healthy", func(*Postgres, *pgFacts) {}, nil},
+		{"too old", func(_ *Postgres, f *pgFacts) { f.Version = 120004 }, one(expectation{Error, codeVersion, "12.4", "13"})},
+		{"wal_level", set("wal_level", "replica"), one(expectation{Error, codeWALLevel, "replica", "ALTER SYSTEM SET wal_level = 'logical';"})},
+		{"fsync", set("fsync", "off"), one(expectation{Warning, codeDurable, "fsync", "ALTER SYSTEM SET fsync = on;"})},
+		{"synchronous_commit", set("synchronous_commit", "off"), one(expectation{Note, codeDurable, "synchronous_commit", ""})},
+		{"the slot keeps without bound", set("max_slot_wal_keep_size", "-1 MB"), one(expectation{Note, codeKeep, "without bound", "ALTER SYSTEM"})},
+		{"the slot keeps little", set("max_slot_wal_keep_size", "64 MB"), one(expectation{Warning, codeKeep, "64 MiB", "ALTER SYSTEM SET max_slot_wal_keep_size"})},
+		{"no wal_sender_timeout", set("wal_sender_timeout", "0 ms"), one(expectation{Note, codeTimeouts, "0", "60s"})},
+		{"short wal_sender_timeout", set("wal_sender_timeout", "2000 ms"), one(expectation{Warning, codeTimeouts, "2s", "60s"})},
+		{"idle slots are invalidated", set("idle_replication_slot_timeout", "3600 s"), one(expectation{Warning, codeTimeouts, "3600 s", "idle_replication_slot_timeout = 0"})},
+		{"no sender left", func(_ *Postgres, f *pgFacts) { f.Senders = 10 }, one(expectation{Error, codeRoom, "WAL senders", "max_wal_senders = 20"})},
+		{"the last sender is ours", func(_ *Postgres, f *pgFacts) { f.Senders, f.Slot.Active = 10, true }, nil},
+		{"one sender left", func(_ *Postgres, f *pgFacts) { f.Senders = 9 }, one(expectation{Note, codeRoom, "one is left", "max_wal_senders"})},
+		{"no slot left", func(o *Postgres, f *pgFacts) {
+			o.Create, o.Start = true, "now"
+			f.Slot, f.Slots, f.Stored = nil, 10, event.Checkpoint{}
+		}, one(expectation{Error, codeRoom, "replication slots", "max_replication_slots = 20"})},
+		{"no REPLICATION", func(_ *Postgres, f *pgFacts) {
+			f.Replication, f.Refused = false, &pgRefusal{"42501", "permission denied to start WAL sender"}
+		}, one(expectation{Error, codeReplication, "may not use replication", `ALTER ROLE "outtail" WITH REPLICATION;`})},
+		{"pg_hba", func(_ *Postgres, f *pgFacts) {
+			f.Refused = &pgRefusal{"28000", "no pg_hba.conf entry for replication connection"}
+		}, one(expectation{Error, codeReplication, "pg_hba", "host  shop  outtail"})},
+		{"a pooler", func(_ *Postgres, f *pgFacts) {
+			f.Refused = &pgRefusal{"08P01", "unsupported startup parameter: replication"}
+		}, one(expectation{Error, codeReplication, "pooler", "host and port"})},
+		{"a pooler that ignores the parameter", func(_ *Postgres, f *pgFacts) {
+			f.Refused = &pgRefusal{"42601", `syntax error at or near "IDENTIFY_SYSTEM"`}
+		}, one(expectation{Error, codeReplication, "pooler", "host and port"})},
+		{"no publication", func(_ *Postgres, f *pgFacts) { f.Publication = nil }, one(expectation{Error, codePublication, "does not exist", `CREATE PUBLICATION "outtail_orders" FOR TABLE "public"."outbox" WITH (publish = 'insert'`})},
+		{"no publication yet", func(o *Postgres, f *pgFacts) {
+			o.Create, o.Start = true, "now"
+			f.Publication, f.Slot, f.Stored = nil, nil, event.Checkpoint{}
+		}, one(expectation{Note, codePublication, "first start creates it", "CREATE PUBLICATION"})},
+		{"no inserts", func(_ *Postgres, f *pgFacts) { f.Publication = &pgPublication{Update: true} }, one(expectation{Error, codePublication, "does not publish inserts", "SET (publish = 'insert');"})},
+		{"more than inserts", func(_ *Postgres, f *pgFacts) { f.Publication.Delete = true }, one(expectation{Note, codeOperations, "more than inserts", "SET (publish = 'insert');"})},
+		{"more than inserts without identity", func(_ *Postgres, f *pgFacts) { f.Publication.Delete, f.Tables[0].HasIdentity = true, false }, one(expectation{Warning, codeOperations, "no primary key", "SET (publish = 'insert');"})},
+		{"not published", func(_ *Postgres, f *pgFacts) { f.Tables[0].Published = false }, one(expectation{Error, codePublication, "does not contain", `ADD TABLE "public"."outbox";`})},
+		{"sent as its root", func(_ *Postgres, f *pgFacts) {
+			f.Publication.ViaRoot, f.Tables[0].Ancestor = true, &sqlName{"public", "all"}
+		}, one(expectation{Error, codeFilters, "as those of public.all", "publish_via_partition_root = false"})},
+		{"partitioned", func(_ *Postgres, f *pgFacts) { f.Tables[0].Kind = "p" }, one(expectation{Error, codeFilters, "partitioned", "publish_via_partition_root = true"})},
+		{"a row filter", func(_ *Postgres, f *pgFacts) { f.Tables[0].Filter = true }, one(expectation{Warning, codeFilters, "filters", "DROP TABLE"})},
+		{"a column list", func(_ *Postgres, f *pgFacts) { f.Tables[0].List = []string{"id", "occurred_at"} }, one(expectation{Error, codeFilters, "leaves out payload", "ADD TABLE"})},
+		{"no table", func(_ *Postgres, f *pgFacts) { f.Tables[0] = pgTable{Name: sqlName{"public", "outbox"}} }, one(expectation{Error, codeTables, "does not exist", "outtail init"})},
+		{"a view", func(_ *Postgres, f *pgFacts) { f.Tables[0].Kind = "v" }, one(expectation{Error, codeTables, "a view", "tables"})},
+		{"unlogged", func(_ *Postgres, f *pgFacts) { f.Tables[0].Persistence = "u" }, one(expectation{Error, codeTables, "unlogged", "SET LOGGED;"})},
+		{"an unlogged partition", func(_ *Postgres, f *pgFacts) {
+			f.Publication.ViaRoot, f.Tables[0].Kind, f.Tables[0].Unlogged = true, "p", &sqlName{"public", "part"}
+		}, one(expectation{Error, codeTables, "public.part", `ALTER TABLE "public"."part" SET LOGGED;`})},
+		{"no SELECT", func(_ *Postgres, f *pgFacts) { f.Tables[0].Select = false }, one(expectation{Warning, codeSelect, "may not select", `GRANT SELECT ON "public"."outbox" TO "outtail";`})},
+		{"no column", func(_ *Postgres, f *pgFacts) { delete(f.Tables[0].Columns, "payload") }, one(expectation{Error, codeColumns, "payload", "ADD COLUMN"})},
+		{"a generated column", func(_ *Postgres, f *pgFacts) {
+			f.Tables[0].Columns["payload"] = pgColumn{Type: "jsonb", Generated: true}
+		}, one(expectation{Error, codeColumns, "generated", "map another"})},
+		{"a generated column that is published", func(_ *Postgres, f *pgFacts) {
+			f.Version, f.Publication.Generated = 180000, true
+			f.Tables[0].Columns["payload"] = pgColumn{Type: "jsonb", Generated: true}
+		}, nil},
+		{"a binary id", func(_ *Postgres, f *pgFacts) { f.Tables[0].Columns["id"] = pgColumn{Type: "bytea"} }, one(expectation{Note, codeColumns, "hex", "as: uuid"})},
+		{"a binary payload", func(_ *Postgres, f *pgFacts) { f.Tables[0].Columns["payload"] = pgColumn{Type: "bytea"} }, nil},
+		{"a time without zone", func(_ *Postgres, f *pgFacts) {
+			f.Tables[0].Columns["occurred_at"] = pgColumn{Type: "timestamp without time zone"}
+		}, one(expectation{Note, codeColumns, "no time zone", ""})},
+		{"a time that is none", func(_ *Postgres, f *pgFacts) { f.Tables[0].Columns["occurred_at"] = pgColumn{Type: "text"} }, one(expectation{Warning, codeColumns, "of type text", ""})},
+		{"no slot, a position", func(_ *Postgres, f *pgFacts) { f.Slot = nil }, one(expectation{Error, codeSlot, "any more", "--to now"})},
+		{"no slot, nothing makes one", func(_ *Postgres, f *pgFacts) { f.Slot, f.Stored = nil, event.Checkpoint{} }, one(expectation{Error, codeSlot, "does not exist", "pg_create_logical_replication_slot('outtail_orders', 'pgoutput');"})},
+		{"no slot, earliest", func(o *Postgres, f *pgFacts) {
+			o.Create, o.Start = true, "earliest"
+			f.Slot, f.Stored = nil, event.Checkpoint{}
+		}, one(expectation{Error, codeSlot, "earliest", "start: now"})},
+		{"no slot, no start", func(o *Postgres, f *pgFacts) {
+			o.Create = true
+			f.Slot, f.Stored = nil, event.Checkpoint{}
+		}, one(expectation{Error, codeSlot, "start is not given", "start: now"})},
+		{"no slot, to be made", func(o *Postgres, f *pgFacts) {
+			o.Create, o.Start = true, "now"
+			f.Slot, f.Stored = nil, event.Checkpoint{}
+		}, nil},
+		{"a foreign slot", func(_ *Postgres, f *pgFacts) { f.Slot.Plugin = "wal2json" }, one(expectation{Error, codeSlot, "wal2json", "another slot"})},
+		{"a lost slot", func(_ *Postgres, f *pgFacts) { f.Slot.WALStatus = "lost" }, one(expectation{Error, codeSlot, "lost", "pg_drop_replication_slot('outtail_orders');"})},
+		{"an invalidated slot", func(_ *Postgres, f *pgFacts) { f.Slot.Invalidation = "idle_timeout" }, one(expectation{Error, codeSlot, "idle_timeout", "--to now"})},
+		{"a slot beyond its bound", func(_ *Postgres, f *pgFacts) { f.Slot.WALStatus = "unreserved" }, one(expectation{Error, codeRetained, "max_slot_wal_keep_size", "ALTER SYSTEM"})},
+		{"a slot near its bound", func(_ *Postgres, f *pgFacts) {
+			safe := int64(1 << 20)
+			f.Slot.Safe, f.Retained = &safe, 1<<30
+		}, one(expectation{Warning, codeRetained, "1 MiB more", "start outtail"})},
+		{"a slot that nobody reads", func(_ *Postgres, f *pgFacts) { f.Retained = 11 << 30 }, one(expectation{Warning, codeRetained, "nobody reads it", "start outtail"})},
+		{"the slot has gone ahead", func(_ *Postgres, f *pgFacts) { f.Slot.Confirmed = lsn(1001) }, one(expectation{Error, codeSlotStored, "beyond the stored position", "--to slot"})},
+		{"the stored position is ahead of the slot", func(_ *Postgres, f *pgFacts) { f.Stored.Position.LSN = 1500 }, nil},
+		{"restored from a backup", func(_ *Postgres, f *pgFacts) { f.Stored.Position.LSN = 2001 }, one(expectation{Error, codeSlotStored, "beyond the end of the log", "--to slot"})},
+		{"after a failover", func(_ *Postgres, f *pgFacts) { f.Timeline = 2 }, one(expectation{Note, codeSlotStored, "timeline 2", ""})},
+		{"another server", func(_ *Postgres, f *pgFacts) { f.SystemID = "8" }, one(expectation{Error, codeSlotStored, "system identifier", "--to slot"})},
+		{"an old transaction", func(_ *Postgres, f *pgFacts) {
+			f.Held = []pgHolder{{"the prepared transaction x", 2 * time.Hour, "ROLLBACK PREPARED 'x';"}, {"pid 1", 10 * time.Minute, "…"}}
+		}, []expectation{{Warning, codeHeld, "prepared transaction x", "ROLLBACK PREPARED"}, {Note, codeHeld, "pid 1", ""}}},
+		{"a standby that cannot decode", func(_ *Postgres, f *pgFacts) { f.Recovery, f.Version = true, 150004 }, one(expectation{Error, codeStandby, "standby", "primary"})},
+		{"a standby without feedback", func(_ *Postgres, f *pgFacts) { f.Recovery = true }, one(expectation{Warning, codeStandby, "hot_standby_feedback", "ALTER SYSTEM SET hot_standby_feedback = on;"})},
+		{"a synchronised slot", func(_ *Postgres, f *pgFacts) { f.Recovery, f.Slot.Synced = true, true }, one(expectation{Error, codeStandby, "copy", "primary"})},
+		{"failover before 17", func(o *Postgres, f *pgFacts) { o.FailoverSlot, f.Version = true, 160000 }, one(expectation{Error, codeStandby, "17", "failover_slot: false"})},
+		{"failover is wanted", func(o *Postgres, _ *pgFacts) { o.FailoverSlot = true }, one(expectation{Warning, codeStandby, "no failover slot", "ALTER_REPLICATION_SLOT"})},
+		{"failover without a guard", func(o *Postgres, f *pgFacts) { o.FailoverSlot, f.Slot.Failover = true, true }, one(expectation{Note, codeStandby, "synchronized_standby_slots", "ALTER SYSTEM"})},
+		{"standbys", func(_ *Postgres, f *pgFacts) { f.Standbys = 1 }, one(expectation{Note, codeStandby, "no failover slot", "failover_slot: true"})},
+		{"hidden", func(_ *Postgres, f *pgFacts) {
+			f.Hidden = []hidden{{"x", "pg_read_all_stats", "GRANT pg_read_all_stats"}}
+		}, one(expectation{Note, codeHidden, "may not see x", "GRANT"})},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o, f := options(), healthyPostgres()
+			c.given(&o, f)
+			expect(t, judgePostgres(&o, f), c.want...)
+		})
+	}
+}
+
+func TestPostgresUnreachable(t *testing.T) {
+	for name, c := range map[string]struct {
+		said          pgRefusal
+		found, repair string
+	}{
+		"a pooler":        {pgRefusal{"08P01", "unsupported startup parameter: search_path"}, "pooler", "host and port"},
+		"pg_hba":          {pgRefusal{"28000", "no pg_hba.conf entry for host"}, "from here", "pg_reload_conf"},
+		"a password":      {pgRefusal{"28P01", "password authentication failed"}, "refuses the user", `ALTER ROLE "outtail"`},
+		"no database":     {pgRefusal{"3D000", ""}, "does not exist", "database"},
+		"no connection":   {pgRefusal{"53300", ""}, "no connection left", "max_connections"},
+		"starting":        {pgRefusal{"57P03", "starting"}, "starting up", "wait"},
+		"TLS":             {pgRefusal{"", "server refused TLS connection"}, "TLS", "tls.mode"},
+		"nobody is there": {pgRefusal{"", "connection refused"}, "cannot be reached", "pg_isready -h db -p 5432"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options()
+			expect(t, list{pgUnreachable(&o, &c.said)}, expectation{Error, codeReach, c.found, c.repair})
+		})
+	}
+}
