@@ -109,6 +109,12 @@ func (ch *change) open(c *cli) (*config.Config, config.Pipeline, *checkpoint.Sto
 		return nil, p, nil, err
 	}
 	store, err := checkpoint.Open(checkpoint.Options{Dir: cfg.DataDir, Version: version})
+	var held *event.Fault
+	if errors.Is(err, checkpoint.ErrLocked) && errors.As(err, &held) {
+		told := *held
+		told.Hint = "stop that process first: what is stored is changed only while nothing runs on the data_dir"
+		err = &told
+	}
 	return cfg, p, store, err
 }
 
