@@ -91,7 +91,8 @@ func (s *Sink) monitor() {
 	defer s.wg.Done()
 	tick := time.NewTicker(s.pace.tick)
 	defer tick.Stop()
-	var w watchman
+	began := time.Now()
+	w := watchman{acksSince: began, firstSince: began}
 	w.compared = time.Now()
 	connects := s.hooks.connects.Load()
 	for {

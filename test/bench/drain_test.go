@@ -114,7 +114,7 @@ func drain(t *testing.T, kind string) figures {
 		}
 		samples = append(samples, sample{now, count})
 		last = now
-		time.Sleep(50 * time.Millisecond) // the sampling interval
+		time.Sleep(250 * time.Millisecond) // the sampling interval
 	}
 	cpu := cpuSeconds(t, p.PID())
 	peak := p.PeakRSS(t)

@@ -173,18 +173,43 @@ func (k *Kafka) DeleteTopic(t testing.TB, name string) {
 	require.NoError(t, res.Error())
 }
 
+// offsets gives the first and the next offset of each partition. A broker that just started, or leads nothing yet, is
+// asked again.
+func (k *Kafka) offsets(t testing.TB, topics []string) (starts, ends kadm.ListedOffsets) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...), kgo.RetryTimeout(5*time.Second))
+	require.NoError(t, err)
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	ask := func() (err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if ends, err = adm.ListEndOffsets(ctx, topics...); err == nil {
+			err = ends.Error()
+		}
+		if err == nil {
+			starts, err = adm.ListStartOffsets(ctx, topics...)
+		}
+		if err == nil {
+			err = starts.Error()
+		}
+		return err
+	}
+	for deadline := time.Now().Add(Patience); ; time.Sleep(100 * time.Millisecond) {
+		if err = ask(); err == nil {
+			return starts, ends
+		}
+		if time.Now().After(deadline) {
+			require.NoError(t, err, "ask for the offsets of %v", topics)
+		}
+	}
+}
+
 // Count is how many records the topics hold, by their offsets.
 func (k *Kafka) Count(t testing.TB, topics ...string) int64 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
 	var n int64
-	adm := k.Admin(t)
-	ends, err := adm.ListEndOffsets(ctx, topics...)
-	require.NoError(t, err)
-	require.NoError(t, ends.Error())
-	starts, err := adm.ListStartOffsets(ctx, topics...)
-	require.NoError(t, err)
+	starts, ends := k.offsets(t, topics)
 	ends.Each(func(e kadm.ListedOffset) {
 		s, _ := starts.Lookup(e.Topic, e.Partition)
 		n += e.Offset - s.Offset
@@ -218,14 +243,8 @@ func (k *Kafka) Consume(t testing.TB, fn func(*kgo.Record) bool, topics ...strin
 // Records gives what the topics hold now, from their start to their present end.
 func (k *Kafka) Records(t testing.TB, topics ...string) []*kgo.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	ends, err := k.Admin(t).ListEndOffsets(ctx, topics...)
-	require.NoError(t, err)
-	require.NoError(t, ends.Error())
+	starts, ends := k.offsets(t, topics)
 	want := map[string]map[int32]int64{}
-	starts, err := k.Admin(t).ListStartOffsets(ctx, topics...)
-	require.NoError(t, err)
 	ends.Each(func(e kadm.ListedOffset) {
 		if s, _ := starts.Lookup(e.Topic, e.Partition); e.Offset > s.Offset {
 			if want[e.Topic] == nil {
