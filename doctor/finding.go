@@ -136,6 +136,14 @@ func shorten(s string) string {
 	return s[:110] + " … " + s[len(s)-45:]
 }
 
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // size is bytes for people.
 func size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}

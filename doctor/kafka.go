@@ -231,7 +231,7 @@ func kafkaUnreachable(o *Kafka, err error) *Finding {
 // judgeKafka says what the facts mean.
 func judgeKafka(o *Kafka, f *kafkaFacts) list {
 	var l list
-	l.ok(codeBrokers, "%d brokers answer (cluster %s)", f.Brokers, f.ClusterID)
+	l.ok(codeBrokers, "the cluster %s answers; it has %s", f.ClusterID, count(f.Brokers, "broker"))
 	switch {
 	case f.Stored == "":
 	case f.ClusterID != "" && f.Stored != f.ClusterID:
@@ -274,7 +274,7 @@ func judgeTopic(l *list, o *Kafka, f *kafkaFacts, t kafkaTopic) {
 		l.add(Error, codeTopic, fmt.Sprintf("%d of %d partitions of %s have no leader", t.Leaderless, t.Partitions, t.Name), "their events wait, and those behind them",
 			"kafka-topics.sh "+server+" --describe --topic "+t.Name+" --unavailable-partitions")
 	default:
-		l.ok(codeTopic, "the topic %s has %d partitions and %d replicas", t.Name, t.Partitions, t.Replicas)
+		l.ok(codeTopic, "the topic %s has %s and %s", t.Name, count(t.Partitions, "partition"), count(t.Replicas, "replica"))
 	}
 	if t.ConfigErr != nil {
 		l.add(Note, codeDescribe, "the user may not read the settings of "+t.Name+": "+t.ConfigErr.Error(), "outtail takes 1,000,012 bytes for the largest message; larger events are record failures even where the topic would take them",
@@ -300,7 +300,7 @@ func judgeTopicReplicas(l *list, f *kafkaFacts, t kafkaTopic, server string) {
 	}
 	switch {
 	case t.MinInSync > t.Replicas:
-		l.add(Error, codeReplicas, fmt.Sprintf("min.insync.replicas of %s is %d, and it has %d replicas", t.Name, t.MinInSync, t.Replicas), "nothing is ever acknowledged", alter(max(1, t.Replicas-1)))
+		l.add(Error, codeReplicas, fmt.Sprintf("min.insync.replicas of %s is %d, and it has %s", t.Name, t.MinInSync, count(t.Replicas, "replica")), "nothing is ever acknowledged", alter(max(1, t.Replicas-1)))
 	case t.MinInSync > t.InSync:
 		l.add(Error, codeReplicas, fmt.Sprintf("min.insync.replicas of %s is %d, and %d are in sync", t.Name, t.MinInSync, t.InSync), "nothing is acknowledged until a broker is back", "bring the missing brokers back")
 	case t.Replicas < 2 && f.Brokers > 1:

@@ -3,7 +3,6 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -83,15 +82,13 @@ func (s *scene) healthy() {
 	s.doctor(0)
 	s.stop(p)
 	all := s.doctor(0)
-	if os.Getenv("OUTTAIL_SHOW") != "" {
-		s.t.Log(s.o.Run(s.t, "doctor", "-c", s.o.Config).Stdout)
-	}
 	require.NotEmpty(s.t, all)
 	out := s.o.Run(s.t, "doctor", "-c", s.o.Config)
 	require.Equal(s.t, 0, out.Code)
 	require.Contains(s.t, out.Stdout, "orders\n")
 	require.Contains(s.t, out.Stdout, "stored position")
 	require.NotContains(s.t, out.Stdout, "\x1b", "colour is for terminals")
+	s.t.Log(out.Stdout)
 }
 
 // TestDoctorOnPostgres: nothing is wrong with a healthy server, each breakage is found with the statement that repairs it,
@@ -205,4 +202,26 @@ func TestDoctorOnMySQL(t *testing.T) {
 		require.Len(t, of(s.doctor(3), "OT8001"), 1)
 		my.Start(t)
 	})
+}
+
+// TestDoctorSpeaksTo: the questions are understood by the other servers too. A shared server writes without fsync, for
+// speed; that, and nothing else, is a warning.
+func TestDoctorSpeaksTo(t *testing.T) {
+	for name, db := range map[string]func(t *testing.T) shop.Database{
+		"postgres15": func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "15"), nil) },
+		"mariadb": func(t *testing.T) shop.Database {
+			return shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{MariaDB: true}), "mariadb", nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, db(t))
+			exit := 0
+			if s.db.Kind() == "postgres" {
+				exit = 1
+			}
+			for _, d := range s.doctor(exit) {
+				require.True(t, d.Severity == "ok" || d.Severity == "note" || d.Code == "OT8009", "%+v", d)
+			}
+		})
+	}
 }
