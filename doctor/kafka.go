@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,6 +64,7 @@ type kafkaTopic struct {
 	Replicas   int    // the fewest of a partition
 	InSync     int    // the fewest of a partition
 	Leaderless int    // partitions without a leader
+	ReadOnly   bool   // the user may not write
 	ConfigErr  error  // of DescribeConfigs
 	MaxMessage int64  // -1 unknown
 	MinInSync  int    // -1 unknown
@@ -132,7 +134,7 @@ func collectKafka(ctx context.Context, o *Kafka) (*kafkaFacts, *Finding) {
 	if len(o.Topics) == 0 {
 		m, err = adm.BrokerMetadata(ctx) // no names would mean all topics
 	} else {
-		m, err = adm.Metadata(ctx, o.Topics...)
+		m, err = adm.Metadata(kadm.WithAuthorizedOps(ctx), o.Topics...)
 	}
 	if err != nil {
 		return nil, kafkaUnreachable(o, err)
@@ -153,6 +155,9 @@ func collectKafka(ctx context.Context, o *Kafka) (*kafkaFacts, *Finding) {
 		default:
 			there = append(there, name)
 			t.Partitions = len(d.Partitions)
+			// Old brokers do not say what is allowed.
+			ops := d.AuthorizedOperations
+			t.ReadOnly = len(ops) > 0 && !slices.Contains(ops, kadm.OpWrite) && !slices.Contains(ops, kadm.OpAll)
 			for _, p := range d.Partitions {
 				if t.Replicas == 0 || len(p.Replicas) < t.Replicas {
 					t.Replicas = len(p.Replicas)
@@ -263,8 +268,8 @@ func judgeTopic(l *list, o *Kafka, f *kafkaFacts, t kafkaTopic) {
 		l.add(Error, codeTopic, "the topic "+t.Name+" does not exist, or the user may not see it", "events of its route wait, and those behind them",
 			fmt.Sprintf("kafka-topics.sh %s --create --topic %s --partitions 6 --replication-factor %d\n(or create_topics in the configuration)", server, t.Name, min(max(f.Brokers, 1), 3)))
 		return
-	case errors.Is(t.Err, kerr.TopicAuthorizationFailed):
-		l.add(Error, codeTopic, "the user may not use the topic "+t.Name, "events of its route wait, and those behind them",
+	case errors.Is(t.Err, kerr.TopicAuthorizationFailed), t.ReadOnly:
+		l.add(Error, codeTopic, "the user may not write to the topic "+t.Name, "events of its route wait, and those behind them",
 			fmt.Sprintf("kafka-acls.sh %s --add --allow-principal %s --operation Write --operation Describe --operation DescribeConfigs --topic %s", server, user, t.Name))
 		return
 	case t.Err != nil:

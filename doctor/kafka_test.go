@@ -23,7 +23,8 @@ func TestJudgeKafka(t *testing.T) {
 		{"another cluster", func(_ *Kafka, f *kafkaFacts, _ *kafkaTopic) { f.Stored = "d" }, one(expectation{Error, codeCluster, "cluster is c", "--code OT6003"})},
 		{"no topic", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err = kerr.UnknownTopicOrPartition }, one(expectation{Error, codeTopic, "does not exist", "kafka-topics.sh --bootstrap-server b:9092 --create --topic orders --partitions 6 --replication-factor 3"})},
 		{"no topic yet", func(o *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err, o.Creates = kerr.UnknownTopicOrPartition, true }, nil},
-		{"no access", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err = kerr.TopicAuthorizationFailed }, one(expectation{Error, codeTopic, "may not use", "kafka-acls.sh"})},
+		{"no access", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err = kerr.TopicAuthorizationFailed }, one(expectation{Error, codeTopic, "may not write", "kafka-acls.sh"})},
+		{"no write", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.ReadOnly = true }, one(expectation{Error, codeTopic, "may not write", "--operation Write"})},
 		{"no leader", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Leaderless = 1 }, one(expectation{Error, codeTopic, "1 of 6 partitions", "--unavailable-partitions"})},
 		{"no DescribeConfigs", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) {
 			t.ConfigErr, t.MaxMessage, t.MinInSync = kerr.TopicAuthorizationFailed, -1, -1

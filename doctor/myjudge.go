@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -178,7 +179,7 @@ func (f *myFacts) judgeTables(l *list, o *MySQL) {
 	}
 }
 
-// unreadable are the character sets that outtail does not decode.
+// readable are the character sets that outtail decodes; "" is no text.
 var readable = []string{
 	"", "utf8mb4", "utf8mb3", "utf8", "ascii", "binary", "latin1", "latin2", "latin5", "latin7", "greek", "hebrew", "koi8r", "koi8u", "cp850", "cp852", "cp866", "cp1250",
 	"cp1251", "cp1256", "cp1257", "macroman", "tis620", "gbk", "gb2312", "gb18030", "big5", "sjis", "cp932", "ujis", "eucjpms", "euckr", "ucs2", "utf16", "utf16le", "utf32",
@@ -221,15 +222,20 @@ func (f *myFacts) judgeColumns(l *list, o *MySQL, t myTable) {
 	}
 }
 
+// keepLonger is the statement that keeps binary logs for so many days.
+func (f *myFacts) keepLonger(days int) string {
+	if _, known := f.Vars["binlog_expire_logs_seconds"]; !known {
+		return f.global("expire_logs_days", strconv.Itoa(days))
+	}
+	return f.global("binlog_expire_logs_seconds", strconv.Itoa(days*86400))
+}
+
 func (f *myFacts) judgeExpiry(l *list) {
 	keep := f.retention()
 	if v, known := f.Vars["binlog_expire_logs_auto_purge"]; known && v == "OFF" {
 		keep = 0
 	}
-	set := f.global("binlog_expire_logs_seconds", "604800")
-	if _, known := f.Vars["binlog_expire_logs_seconds"]; !known {
-		set = f.global("expire_logs_days", "7")
-	}
+	set := f.keepLonger(7)
 	switch {
 	case keep == 0:
 		l.ok(codeExpiry, "binary logs are kept until somebody purges them")

@@ -75,9 +75,9 @@ func (f *myFacts) judgeLeft(l *list, o *MySQL, there string) {
 	}
 	switch {
 	case left <= 0:
-		l.add(Warning, codeNeeded, there+"; it may be purged at any moment", "the position is older than the server keeps its log", "start outtail now, and keep the log longer: "+f.global("binlog_expire_logs_seconds", "2592000"))
+		l.add(Warning, codeNeeded, there+"; it may be purged at any moment", "the position is older than the server keeps its log", "start outtail now, and keep the log longer: "+f.keepLonger(30))
 	case left < keep/4 || left < 6*time.Hour:
-		l.add(Warning, codeNeeded, there+"; about "+span(left)+" are left before it is purged", "what is then not read is gone", "start outtail, and keep the log longer: "+f.global("binlog_expire_logs_seconds", "2592000"))
+		l.add(Warning, codeNeeded, there+"; about "+span(left)+" are left before it is purged", "what is then not read is gone", "start outtail, and keep the log longer: "+f.keepLonger(30))
 	default:
 		l.ok(codeNeeded, "%s; about %s are left before it is purged", there, span(left))
 	}
