@@ -51,7 +51,7 @@ func (c *conditions) Condition(key string, f *event.Fault) {
 	c.mu.Unlock()
 	switch {
 	case f == nil:
-		c.log.Info("recovered", "code", old.Fault.Code, "place", old.Fault.Place, "after", time.Since(old.Since).Round(time.Millisecond))
+		c.log.Info("recovered", "code", old.Fault.Code, "place", old.Fault.Place, "after", time.Since(old.Since).Round(time.Millisecond).String())
 	case f.Standby:
 		c.log.Info("waiting as a standby", "code", f.Code, "text", f.Error(), "hint", f.Hint)
 	default:

@@ -119,6 +119,9 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts, his
 		toSlot = true
 	}
 
+	if f.Slot == nil && p.Slot != "" && p.Slot != o.Slot {
+		return plan{}, faultOtherSlot(place, o.Slot, p.Slot, p.LSN)
+	}
 	if f.Slot == nil {
 		return plan{}, faultSlotLost(place, o.Slot, p.LSN, f.End)
 	}

@@ -197,6 +197,13 @@ func faultForeignSlot(place, slot, plugin, database string) *event.Fault {
 		"name another slot in `slot`; it is somebody else's")
 }
 
+// faultOtherSlot is a slot that does not exist while the position was stored for another one: a name that was changed.
+func faultOtherSlot(place, slot, stored string, at event.LSN) *event.Fault {
+	return safety(CodeSlotLost, place+" slot "+slot,
+		fmt.Sprintf("the stored position (%s) belongs to slot %s, and the configured slot %s does not exist: was it renamed in the configuration?", at, stored, slot),
+		fmt.Sprintf("write slot: %s again; or, if the other name is meant, choose one:", stored)+waySetNow+wayReplay)
+}
+
 func faultSlotLost(place, slot string, at, now event.LSN) *event.Fault {
 	return safety(CodeSlotLost, place+" slot "+slot,
 		fmt.Sprintf("the slot does not exist any more: the server no longer keeps what lies between %s (stored) and %s (end of its log)", at, now),
@@ -242,7 +249,7 @@ func faultDependsChanged(place string, changes []string, from, to event.LSN) *ev
 func faultPublicationGone(place, pub string, from, to event.LSN) *event.Fault {
 	return safety(CodePublicationGone, place,
 		fmt.Sprintf("the publication %s is missing in the log after %s (end of the log: %s); inserts made without it are not sent", showIdent(pub), from, to),
-		"create the publication again, drop the slot with SELECT pg_drop_replication_slot(…), then choose one:"+waySetNow+wayReplay)
+		"correct `publication` if its name is wrong; if it was dropped, create it again, drop the slot with SELECT pg_drop_replication_slot(…), then choose one:"+waySetNow+wayReplay)
 }
 
 func faultColumnGone(place, table, column string) *event.Fault {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -49,8 +50,23 @@ func createSlot(ctx context.Context, o *Options, repl *pgconn.PgConn) (event.LSN
 		Text: "waiting for the server to create the slot; it waits for open transactions",
 		Hint: "wait, or end what is stuck: SELECT pid, xact_start, state, application_name FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY xact_start",
 	}
-	o.Conditions("slot_creation", creating)
-	defer o.Conditions("slot_creation", nil)
+	// The server usually answers within milliseconds; only a wait is worth telling.
+	var mu sync.Mutex
+	over := false
+	late := time.AfterFunc(5*time.Second, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			o.Conditions("slot_creation", creating)
+		}
+	})
+	defer func() {
+		late.Stop()
+		mu.Lock()
+		over = true
+		mu.Unlock()
+		o.Conditions("slot_creation", nil)
+	}()
 	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	sql := fmt.Sprintf("CREATE_REPLICATION_SLOT %s LOGICAL pgoutput NOEXPORT_SNAPSHOT", quoteIdent(o.Slot))

@@ -10,7 +10,8 @@ import (
 // repeatEvery is how often the same line of the client may come: an outage of hours is not told every 250 ms.
 const repeatEvery = 30 * time.Second
 
-// calm is the client's logger. Its Info lines are Debug here, since it tells a lot of everyday things at Info. Its Error lines
+// calm is the client's logger. Its Info and Warn lines are Debug here, since it tells a lot of everyday things, and each
+// attempt to reach a broker that is down. Its Error lines
 // are Warn: what a person must do is told by conditions and failures. The same line comes at a limited rate.
 func calm(l *slog.Logger) *slog.Logger {
 	return slog.New(&calmed{Handler: l.Handler(), lines: &lines{at: make(map[string]time.Time)}})
@@ -50,7 +51,7 @@ func (h *calmed) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func level(l slog.Level) slog.Level {
-	if l < slog.LevelWarn {
+	if l < slog.LevelError {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn
