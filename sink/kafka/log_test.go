@@ -28,7 +28,9 @@ func TestTheClientsLinesAreCalmed(t *testing.T) {
 		require.Equal(t, 4, strings.Count(out.String(), "unable to open connection"), "once in 30 s")
 		require.Contains(t, out.String(), "level=WARN")
 		require.NotContains(t, out.String(), "level=ERROR", "no person must act on a line of the client's")
-		l.Warn("another line")
+		l.Warn("retried")
+		require.NotContains(t, out.String(), "retried", "conditions tell what is tried again")
+		l.Error("another line")
 		require.Contains(t, out.String(), "another line")
 	})
 }

@@ -33,6 +33,7 @@ func TestOutage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each has servers of its own, and mostly waits
 			kafka := harness.StartKafka(t, harness.KafkaOptions{})
 			db, via, restart := open(t)
 			topic := kafka.NewTopic(t, 3)
