@@ -202,6 +202,8 @@ func parseLabels(s string) [][]byte {
 type known struct {
 	proved definition // holds at the stream's position; nil is unknown
 	seen   *sighting  // what the catalogue said at connect or later, not yet reached or not needed so far
+	word   *vouched   // what a person vouched for, from a place on that was not reached so far
+	before definition // what held before the last DDL that was seen
 }
 
 // ddl ends the validity of what is known of a table.
@@ -211,13 +213,22 @@ func (st *stream) ddl(t *table) {
 		return
 	}
 	if k.proved != nil {
-		k.proved = nil
+		k.before, k.proved = k.proved, nil
+		st.depends = st.s.dependsNow(st)
+	}
+	if k.word != nil && k.word.at().compare(st.place()) < 0 {
+		k.word = nil
 		st.depends = st.s.dependsNow(st)
 	}
 	// A definition that was read after this place may still hold behind it.
 	if k.seen != nil && k.seen.before.compare(st.place()) < 0 {
 		k.seen = nil
 	}
+	st.forget(t)
+}
+
+// forget makes the next rows of a table look for their layout anew.
+func (st *stream) forget(t *table) {
 	st.lastPlan, st.lastMap = nil, nil
 	for i := range st.tables {
 		if p := st.tables[i].plan; p != nil && p.table == t {
@@ -233,7 +244,8 @@ func (st *stream) place() place {
 	return place{st.file.name, st.pos}
 }
 
-// promote takes over sightings whose place the stream has reached without DDL.
+// promote takes over sightings, and what a person vouched for, whose place the stream has reached without DDL. The person's
+// word wins over what was stored: it is given where that turned out wrong.
 func (st *stream) promote() {
 	s := st.s
 	if s.unproved == 0 {
@@ -241,7 +253,13 @@ func (st *stream) promote() {
 	}
 	here := st.place()
 	changed := false
-	for _, k := range s.known {
+	for t, k := range s.known {
+		if k.word != nil && st.file != nil && here.compare(k.word.at()) >= 0 {
+			s.log.Warn("the columns that a person vouched for hold from here on", "table", t.name, "at", k.word.at().String(), "columns", k.word.Columns.String())
+			k.proved, k.word = k.word.Columns, nil
+			changed = true
+			st.forget(t)
+		}
 		if k.proved == nil && k.seen != nil && here.compare(k.seen.after) >= 0 {
 			k.proved, k.seen = k.seen.def, nil
 			changed = true
@@ -250,6 +268,9 @@ func (st *stream) promote() {
 	s.unproved = 0
 	for _, k := range s.known {
 		if k.proved == nil && k.seen != nil {
+			s.unproved++
+		}
+		if k.word != nil {
 			s.unproved++
 		}
 	}
@@ -282,16 +303,16 @@ func (s *Source) layout(st *stream, p *plan) (*layout, error) {
 		}
 	} else {
 		if k.proved == nil {
-			if err := s.prove(st, t, k); err != nil {
+			if err := s.prove(st, p, k); err != nil {
 				return nil, err
 			}
 		}
 		def, err := k.proved.columns(s.charsetID)
 		if err != nil {
-			return nil, st.layoutFault(t, err.Error())
+			return nil, st.layoutFault(p, err.Error())
 		}
 		if !agrees(p.tm.columns, def) {
-			return nil, st.layoutFault(t, "the catalogue's definition does not fit the rows in the log")
+			return nil, st.layoutFault(p, "the catalogue's definition does not fit the rows in the log")
 		}
 		columns = merge(p.tm, def)
 	}
@@ -309,7 +330,8 @@ func sameNames(a, b []column) bool {
 }
 
 // prove finds a definition that holds where the running transaction begins.
-func (s *Source) prove(st *stream, t *table, k *known) error {
+func (s *Source) prove(st *stream, p *plan, k *known) error {
+	t := p.table
 	here := place{st.tx.startFile.name, st.tx.startPos}
 	if k.seen == nil {
 		seen, err := s.lookAgain(s.reading, t)
@@ -324,7 +346,7 @@ func (s *Source) prove(st *stream, t *table, k *known) error {
 			return err
 		}
 		if found != (place{}) {
-			return st.layoutFault(t, fmt.Sprintf("its definition was changed at %s:%d, and what it was before nobody stored", found.file, found.pos))
+			return st.layoutFault(p, fmt.Sprintf("its definition was changed at %s:%d, and what it was before nobody stored", found.file, found.pos))
 		}
 	}
 	k.proved, k.seen = k.seen.def, nil
@@ -332,10 +354,23 @@ func (s *Source) prove(st *stream, t *table, k *known) error {
 	return nil
 }
 
-func (st *stream) layoutFault(t *table, text string) error {
+// layoutFault tells all that is known of the columns, since a person has to find out what they were.
+func (st *stream) layoutFault(p *plan, text string) error {
+	t, k := p.table, st.s.known[p.table]
+	var facts strings.Builder
+	fmt.Fprintf(&facts, "\nThe log shows %d columns there: %s.", len(p.tm.columns), strings.Join(p.tm.families(), ", "))
+	if k.before != nil {
+		fmt.Fprintf(&facts, "\nBefore the last change that was seen they were: %s", k.before)
+	}
+	switch {
+	case k.seen != nil && len(k.seen.def) > 0:
+		fmt.Fprintf(&facts, "\nIn the server's catalogue they are now: %s", k.seen.def)
+	case k.proved != nil:
+		fmt.Fprintf(&facts, "\nStored are: %s", k.proved)
+	}
 	return &event.Fault{Code: codeLayout, Class: event.Safety, Op: "find the columns of " + t.name, Place: st.here(), Text: text,
-		Hint: "with SET GLOBAL binlog_row_metadata = 'FULL'; the log says it itself from then on. For what was written before, vouch for the columns:\n" +
-			"  outtail schema accept -c FILE --pipeline " + st.s.o.Pipeline + " --table " + t.name + " --at " + st.place().String() + " --columns \"…\" --reason R\nor " +
+		Hint: "with SET GLOBAL binlog_row_metadata = 'FULL' the log says it itself from then on. For what was written before, vouch for the columns:\n" +
+			"  outtail schema accept -c FILE --pipeline " + st.s.o.Pipeline + " --table " + t.name + " --at " + st.place().String() + " --columns \"…\" --reason R" + facts.String() + "\nOr " +
 			st.s.ways(codeLayout, "now", "GTID", "FILE:POS")}
 }
 

@@ -14,6 +14,7 @@ type depends struct {
 	File       string                `json:"file,omitempty"`
 	Stamp      uint32                `json:"stamp,omitempty"`
 	Tables     map[string]definition `json:"tables,omitempty"`
+	Vouched    map[string]*vouched   `json:"vouched,omitempty"` // not reached yet
 }
 
 func parseDepends(raw json.RawMessage) depends {
@@ -36,6 +37,12 @@ func (s *Source) dependsNow(st *stream) []byte {
 				d.Tables = map[string]definition{}
 			}
 			d.Tables[t.schema+"."+t.table] = k.proved
+		}
+		if k.word != nil {
+			if d.Vouched == nil {
+				d.Vouched = map[string]*vouched{}
+			}
+			d.Vouched[t.schema+"."+t.table] = k.word
 		}
 	}
 	return encodeDepends(d)

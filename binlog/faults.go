@@ -23,6 +23,7 @@ const (
 	codeStart        = "OT3011"
 	codeFlavour      = "OT3012"
 	codeOptions      = "OT3013"
+	codeVouch        = "OT3014"
 	codeServer       = "OT3020"
 	codeHistory      = "OT3021"
 	codePurged       = "OT3022"

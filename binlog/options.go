@@ -31,7 +31,8 @@ type Options struct {
 	SpillLimit int64  // bytes; 0: 10 GiB
 
 	Logger     *slog.Logger
-	Conditions func(key string, f *event.Fault) // may be nil
+	// Conditions, where not nil, is told what keeps the source from working; nil clears. Key: "spill".
+	Conditions func(key string, f *event.Fault)
 }
 
 // TLS says how the connection is protected. CA, Cert and Key are files.

@@ -89,6 +89,7 @@ func (st *stream) giantPayload(ev []byte, total int) error {
 		}
 	}
 	st.inflate = inf
+	st.spillWorks()
 	return nil
 }
 

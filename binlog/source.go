@@ -66,6 +66,9 @@ func New(o Options) (*Source, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.log = s.log.With("pipeline", o.Pipeline)
+	if s.o.Conditions == nil {
+		s.o.Conditions = func(string, *event.Fault) {}
+	}
 	if o.Kind != event.MySQL && o.Kind != event.MariaDB {
 		return nil, bad(fmt.Sprintf("kind %q is not mysql or mariadb", o.Kind), "")
 	}
@@ -222,6 +225,14 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 				return none, err
 			}
 			s.unproved++
+		}
+		if !first {
+			if k.word, err = s.takeWord(ctx, t, dep.Vouched[t.schema+"."+t.table]); err != nil {
+				return none, err
+			}
+			if k.word != nil {
+				s.unproved++
+			}
 		}
 		s.known[t] = k
 	}

@@ -260,9 +260,18 @@ func (st *stream) spillFault(err error) error {
 		f.Class = event.Safety
 		f.Text = fmt.Sprintf("the transaction is larger than limits.spill (%d bytes)", st.s.o.SpillLimit)
 		f.Hint = "raise limits.spill and start again; nothing is lost"
+		return f
 	}
+	// Each new session meets the same transaction: what holds it up is said as long as it does, not only between sessions.
+	st.s.o.Conditions(conditionSpill, f)
 	return f
 }
+
+// conditionSpill is the key of the condition that the spill file cannot be written. It ends with the next transaction that went
+// through the file, or was taken back.
+const conditionSpill = "spill"
+
+func (st *stream) spillWorks() { st.s.o.Conditions(conditionSpill, nil) }
 
 // drain releases a committed transaction from the file.
 type drain struct {
@@ -280,6 +289,7 @@ func (st *stream) startDrain(g group) error {
 	if err != nil {
 		return st.spillFault(err)
 	}
+	st.spillWorks()
 	st.drain = &drain{r: r, tx: st.tx.tx, g: g}
 	return nil
 }

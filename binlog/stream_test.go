@@ -1,10 +1,13 @@
 package binlog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -322,6 +325,38 @@ func TestSpilledTransactionsReadLikeOthers(t *testing.T) {
 	require.Greater(t, d.batches, 5, "released piece by piece")
 	require.Equal(t, "aa000000-0000-0000-0000-000000000000:1-3", d.pos.GTID)
 
+	t.Run("where the file cannot be written", func(t *testing.T) {
+		w := &logWriter{}
+		w.file("binlog.000001")
+		w.gtid(1)
+		w.query("BEGIN")
+		w.outboxMap()
+		for range 40 {
+			w.rows(1, big)
+		}
+		w.xid()
+		log := bytes.Clone(w.Bytes())
+		dir := filepath.Join(t.TempDir(), "spill")
+		require.NoError(t, os.WriteFile(dir, nil, 0o600))
+		var held *event.Fault
+		into := func(o *Options) {
+			o.SpillDir = dir
+			o.Conditions = func(key string, f *event.Fault) {
+				require.Equal(t, "spill", key)
+				held = f
+			}
+		}
+		s, _ := feed(t, bytes.NewReader(log), io.EOF, into)
+		f := event.AsFault(drainAll(s).err)
+		require.NotNil(t, f)
+		require.Equal(t, event.Retry, f.Class)
+		require.Equal(t, f, held)
+
+		require.NoError(t, os.Remove(dir))
+		s, _ = feed(t, bytes.NewReader(log), io.EOF, into)
+		require.Len(t, drainAll(s).payloads, 40)
+		require.Nil(t, held)
+	})
 	t.Run("beyond limits.spill", func(t *testing.T) {
 		w := &logWriter{}
 		w.file("binlog.000001")

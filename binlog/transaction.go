@@ -214,6 +214,7 @@ func (st *stream) endTx(h header, commit bool) error {
 				return err
 			}
 			st.spill = nil
+			st.spillWorks()
 		}
 		t.rows = 0
 	}
@@ -269,7 +270,7 @@ func (st *stream) rollbackTo(name string) error {
 		}
 		if st.spill != nil && sp.offset >= 0 {
 			if err := st.spill.truncate(sp.offset); err != nil {
-				return err
+				return st.spillFault(err)
 			}
 		}
 		st.asm.truncate(sp.rows)

@@ -13,6 +13,7 @@ import (
 const (
 	ActionSet    = "checkpoint set"
 	ActionAccept = "checkpoint accept"
+	ActionSchema = "schema accept"
 )
 
 // By says who acts and why; both are required.
@@ -28,7 +29,7 @@ type Audit struct {
 	Action   string    `json:"action"`
 	Reason   string    `json:"reason"`
 	Pipeline string    `json:"pipeline"`
-	// Detail is what the action was about: the code that was accepted.
+	// Detail is what the action was about: the code that was accepted, the table, place and columns.
 	Detail string            `json:"detail,omitempty"`
 	Before *event.Checkpoint `json:"before"`
 	After  *event.Checkpoint `json:"after"`
