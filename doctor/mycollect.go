@@ -103,11 +103,11 @@ func myUnreachable(o *MySQL, err error) *Finding {
 		switch me.Code {
 		case mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR, 1698, mysql.ER_MUST_CHANGE_PASSWORD_LOGIN, 3118, 4151:
 			f.Found = "the server refused the user " + o.User
-			f.Repair = "check user and password; on the server: ALTER USER " + myLiteral(o.User) + "@'%' IDENTIFIED BY '…';"
+			f.Repair = "check user and password; on the server:\nALTER USER " + myLiteral(o.User) + "@'%' IDENTIFIED BY '…';"
 		}
 	case strings.Contains(said, "tls") || strings.Contains(said, "TLS") || strings.Contains(said, "x509"):
 		f.Found = "TLS failed" + said
-		f.Repair = "check tls.mode and tls.ca; the server's certificates: SHOW VARIABLES LIKE 'ssl%';"
+		f.Repair = "check tls.mode and tls.ca; the server's certificates:\nSHOW VARIABLES LIKE 'ssl%';"
 	case strings.Contains(said, "auth"):
 		f.Found = "authentication failed" + said
 		f.Repair = "check user and password"

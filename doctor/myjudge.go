@@ -40,7 +40,7 @@ func judgeMySQL(o *MySQL, f *myFacts) list {
 // global is the statement that changes a setting now and, on MySQL, for the next start too.
 func (f *myFacts) global(name, value string) string {
 	if f.Maria {
-		return "SET GLOBAL " + name + " = " + value + ";   (and " + name + " = " + strings.Trim(value, "'") + " in the server's configuration)"
+		return "SET GLOBAL " + name + " = " + value + ";\n(and " + name + " = " + strings.Trim(value, "'") + " in the server's configuration)"
 	}
 	return "SET PERSIST " + name + " = " + value + ";"
 }
@@ -199,7 +199,7 @@ func (f *myFacts) judgeColumns(l *list, o *MySQL, t myTable) {
 		found := true
 		switch {
 		case !ok:
-			l.add(Error, codeColumns, role+" does not exist", "a start stops here", "correct columns, or: ALTER TABLE "+t.Name.my()+" ADD COLUMN "+backtick(m.Column)+" VARCHAR(255);")
+			l.add(Error, codeColumns, role+" does not exist", "a start stops here", "ALTER TABLE "+t.Name.my()+" ADD COLUMN "+backtick(m.Column)+" VARCHAR(255);\nor correct columns in the configuration")
 		case c.Generated:
 			l.add(Error, codeColumns, role+" is a virtual generated column", "it is not stored, and not in the log", "make it STORED, or map another column")
 		case binary && r != event.Payload && m.As == event.Hex:

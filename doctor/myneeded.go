@@ -18,7 +18,7 @@ func (f *myFacts) judgeNeeded(l *list, o *MySQL) {
 	p := f.Stored.Position
 	if p.ServerUUID != "" && f.Vars["server_uuid"] != "" && !strings.EqualFold(p.ServerUUID, f.Vars["server_uuid"]) {
 		if p.GTID == "" {
-			l.add(Error, codeNeeded, "the stored position is of the server "+p.ServerUUID+", this one is "+f.Vars["server_uuid"], "file and offset mean nothing here; a start stops", "connect to the former server, or: "+setTo("now"))
+			l.add(Error, codeNeeded, "the stored position is of the server "+p.ServerUUID+", this one is "+f.Vars["server_uuid"], "file and offset mean nothing here; a start stops", "connect to the former server, or\n"+setTo("now"))
 			return
 		}
 		l.add(Note, codeNeeded, "the server is another one than before (server_uuid "+f.Vars["server_uuid"]+")", "by GTID outtail goes on here, if the server has all that was sent", "")
@@ -75,9 +75,9 @@ func (f *myFacts) judgeLeft(l *list, o *MySQL, there string) {
 	}
 	switch {
 	case left <= 0:
-		l.add(Warning, codeNeeded, there+"; it may be purged at any moment", "the position is older than the server keeps its log", "start outtail now, and keep the log longer: "+f.keepLonger(30))
+		l.add(Warning, codeNeeded, there+"; it may be purged at any moment", "the position is older than the server keeps its log", "start outtail now, and keep the log longer:\n"+f.keepLonger(30))
 	case left < keep/4 || left < 6*time.Hour:
-		l.add(Warning, codeNeeded, there+"; about "+span(left)+" are left before it is purged", "what is then not read is gone", "start outtail, and keep the log longer: "+f.keepLonger(30))
+		l.add(Warning, codeNeeded, there+"; about "+span(left)+" are left before it is purged", "what is then not read is gone", "start outtail, and keep the log longer:\n"+f.keepLonger(30))
 	default:
 		l.ok(codeNeeded, "%s; about %s are left before it is purged", there, span(left))
 	}

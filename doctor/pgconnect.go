@@ -70,7 +70,7 @@ func pgUnreachable(o *Postgres, r *pgRefusal) Finding {
 		f.Repair = hbaLine(o)
 	case r.State == "28P01" || r.State == "28000":
 		f.Found = "the server refuses the user " + o.User + said
-		f.Repair = "correct user and password, or: ALTER ROLE " + pgIdent(o.User) + " WITH LOGIN PASSWORD '…';"
+		f.Repair = "correct user and password, or\nALTER ROLE " + pgIdent(o.User) + " WITH LOGIN PASSWORD '…';"
 	case r.State == "3D000":
 		f.Found = "the database " + o.Database + " does not exist"
 		f.Repair = "correct database"

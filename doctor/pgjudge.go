@@ -80,7 +80,7 @@ func (f *pgFacts) judgeKeep(l *list) {
 	switch {
 	case keep < 0:
 		l.add(Note, codeKeep, "max_slot_wal_keep_size is -1: a slot keeps the log without bound", "nothing is ever lost by waiting, but if outtail stops for long the disk of the server fills up: alert on outtail_source_retained_bytes, or set a bound and accept that the slot is lost beyond it",
-			"ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();   (only if the database matters more than the events)")
+			"ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();\n(only if the database matters more than the events)")
 	case keep < 1024:
 		l.add(Warning, codeKeep, "max_slot_wal_keep_size is "+size(keep<<20), "a short stop of outtail under load is enough for the server to give the slot up; what it kept is then not sent",
 			"ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();")
@@ -168,10 +168,10 @@ func (f *pgFacts) judgeColumns(l *list, o *Postgres, t pgTable) {
 		switch {
 		case !ok:
 			fine = false
-			l.add(Error, codeColumns, role+" does not exist", "a start stops here", "correct columns, or: ALTER TABLE "+t.Name.pg()+" ADD COLUMN "+pgIdent(m.Column)+" text;")
+			l.add(Error, codeColumns, role+" does not exist", "a start stops here", "ALTER TABLE "+t.Name.pg()+" ADD COLUMN "+pgIdent(m.Column)+" text;\nor correct columns in the configuration")
 		case c.Generated && (f.Version < 180000 || f.Publication == nil || !f.Publication.Generated):
 			fine = false
-			l.add(Error, codeColumns, role+" is generated", "generated columns are not published", "map another column; from Postgres 18 on: ALTER PUBLICATION "+pgIdent(o.Publication)+" SET (publish_generated_columns = stored);")
+			l.add(Error, codeColumns, role+" is generated", "generated columns are not published", "map another column; from Postgres 18 on, where it is stored:\nALTER PUBLICATION "+pgIdent(o.Publication)+" SET (publish_generated_columns = stored);")
 		case c.Type == "bytea" && r != event.Payload && m.As == event.Hex:
 			fine = false
 			l.add(Note, codeColumns, role+" is bytea and arrives as hex", "consumers that expect a UUID or base64 do not find it", fmt.Sprintf("in columns: %s: { column: %s, as: uuid }, or base64", r, m.Column))
@@ -241,7 +241,7 @@ func (f *pgFacts) judgeMember(l *list, o *Postgres, t pgTable) {
 	switch {
 	case p.ViaRoot && t.Ancestor != nil:
 		l.add(Error, codeFilters, "the publication sends the rows of "+t.Name.String()+" as those of "+t.Ancestor.String(), "they are not found under the configured name: no event is sent",
-			"name "+t.Ancestor.String()+" in tables, or: ALTER PUBLICATION "+pub+" SET (publish_via_partition_root = false);")
+			"name "+t.Ancestor.String()+" in tables, or\nALTER PUBLICATION "+pub+" SET (publish_via_partition_root = false);")
 	case !t.Published && t.Ancestor == nil:
 		l.add(Error, codePublication, "the publication "+o.Publication+" does not contain the table "+t.Name.String(), "no event of it is sent", "ALTER PUBLICATION "+pub+" ADD TABLE "+t.Name.pg()+";")
 	case t.Kind == "p" && !p.ViaRoot:
@@ -258,7 +258,7 @@ func (f *pgFacts) judgeMember(l *list, o *Postgres, t pgTable) {
 	}
 	if t.Filter {
 		l.add(Warning, codeFilters, "the publication filters the rows of "+t.Name.String(), "what it filters is never sent, without a word in the log",
-			"if that is not meant: ALTER PUBLICATION "+pub+" DROP TABLE "+t.Name.pg()+"; ALTER PUBLICATION "+pub+" ADD TABLE "+t.Name.pg()+";")
+			"if that is not meant:\nALTER PUBLICATION "+pub+" DROP TABLE "+t.Name.pg()+"; ALTER PUBLICATION "+pub+" ADD TABLE "+t.Name.pg()+";")
 	}
 }
 

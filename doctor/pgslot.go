@@ -26,7 +26,7 @@ func (f *pgFacts) judgeSlot(l *list, o *Postgres) {
 	known := l.stored(f.Stored, f.StoredErr, event.Postgres)
 	if known && f.Stored.Position.SystemID != "" && f.SystemID != "" && f.Stored.Position.SystemID != f.SystemID {
 		l.add(Error, codeSlotStored, fmt.Sprintf("the stored position is of the server with system identifier %s, this one is %s", f.Stored.Position.SystemID, f.SystemID),
-			"a start stops here: positions of two servers have nothing to do with each other", "connect to the former server, or: "+setTo("slot"))
+			"a start stops here: positions of two servers have nothing to do with each other", "connect to the former server, or\n"+setTo("slot"))
 		known = false
 	}
 	s := f.Slot
@@ -49,7 +49,7 @@ func (f *pgFacts) judgeSlot(l *list, o *Postgres) {
 	default:
 		l.ok(codeSlot, "the slot %s exists and nobody reads it", o.Slot)
 	}
-	f.judgeRetained(l)
+	f.judgeRetained(l, o)
 	if known {
 		f.judgeSlotStored(l, o)
 	}
@@ -71,7 +71,7 @@ func (f *pgFacts) judgeNoSlot(l *list, o *Postgres, known bool) {
 	}
 }
 
-func (f *pgFacts) judgeRetained(l *list) {
+func (f *pgFacts) judgeRetained(l *list, o *Postgres) {
 	s := f.Slot
 	kept := "an unknown amount of log"
 	if f.Retained >= 0 {
@@ -85,7 +85,7 @@ func (f *pgFacts) judgeRetained(l *list) {
 	case s.Safe != nil && *s.Safe < f.Retained/3:
 		l.add(Warning, codeRetained, "the slot keeps "+kept+"; "+size(max(*s.Safe, 0))+" more may be written before the server gives it up", "what it kept is then not sent", read)
 	case f.Retained > 10<<30 && !s.Active:
-		l.add(Warning, codeRetained, "the slot keeps "+kept+" and nobody reads it", "the disk of the server fills up", read+"; if the pipeline is gone for good: SELECT pg_drop_replication_slot(…)")
+		l.add(Warning, codeRetained, "the slot keeps "+kept+" and nobody reads it", "the disk of the server fills up", read+"; or, if the pipeline is gone for good:\nSELECT pg_drop_replication_slot("+literal(o.Slot)+");")
 	case f.Retained > 10<<30:
 		l.add(Warning, codeRetained, "the slot keeps "+kept, "outtail is far behind, or an old transaction holds the slot back", read)
 	default:
