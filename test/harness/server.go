@@ -151,7 +151,8 @@ func (s *server) terminate() {
 	_ = testcontainers.TerminateContainer(s.c, testcontainers.StopTimeout(0))
 }
 
-// do runs one call to the engine.
+// do runs one call to the engine. A busy one says no now and then (a container that cannot be frozen at this moment, a
+// port that is not free again yet), so it is asked again.
 func (s *server) do(t testing.TB, what string, f func(ctx context.Context, api *testcontainers.DockerClient, id string) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -159,7 +160,14 @@ func (s *server) do(t testing.TB, what string, f func(ctx context.Context, api *
 	api, err := testcontainers.NewDockerClientWithOpts(ctx)
 	require.NoError(t, err)
 	defer api.Close()
-	require.NoError(t, f(ctx, api, s.c.GetContainerID()), what)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(500 * time.Millisecond) {
+		if err = f(ctx, api, s.c.GetContainerID()); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			require.NoError(t, err, what)
+		}
+	}
 }
 
 // Kill ends the server with SIGKILL, as a power cut of the process would; its data stays.
