@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -158,7 +159,7 @@ func collectMySQL(ctx context.Context, o *MySQL) (*myFacts, *Finding) {
 	if err != nil {
 		return nil, myUnreachable(o, err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	a, f := myAsk{conn}, &myFacts{TLS: encrypted, XA: -1, Vars: map[string]string{}}
@@ -201,6 +202,12 @@ func (a myAsk) rows(q string) ([][]string, []string, error) {
 		}
 	}
 	return out, names, nil
+}
+
+// whole reads a number that the server printed.
+func whole(s string) uint64 {
+	n, _ := strconv.ParseUint(s, 10, 64)
+	return n
 }
 
 // named gives rows as maps of lower-case column names.
@@ -295,16 +302,14 @@ func myLogs(_ context.Context, a myAsk, _ *MySQL, f *myFacts) error {
 		return err
 	}
 	for _, r := range rows {
-		var size uint64
-		fmt.Sscan(r[1], &size)
-		f.Files = append(f.Files, myFile{r[0], size})
+		f.Files = append(f.Files, myFile{r[0], whole(r[1])})
 	}
 	status, err := a.either("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 	if err != nil || len(status) == 0 {
 		return err
 	}
 	f.EndFile, f.DoDB, f.IgnoreDB = status[0]["file"], status[0]["binlog_do_db"], status[0]["binlog_ignore_db"]
-	fmt.Sscan(status[0]["position"], &f.EndPos)
+	f.EndPos = whole(status[0]["position"])
 	return nil
 }
 
@@ -340,13 +345,11 @@ func myReplicas(_ context.Context, a myAsk, _ *MySQL, f *myFacts) error {
 		return err
 	}
 	for _, r := range rows {
-		var id uint32
-		fmt.Sscan(r["server_id"], &id)
 		uuid := r["replica_uuid"]
 		if uuid == "" {
 			uuid = r["slave_uuid"]
 		}
-		f.Replicas = append(f.Replicas, myReplica{id, strings.ToLower(uuid), r["host"]})
+		f.Replicas = append(f.Replicas, myReplica{uint32(whole(r["server_id"])), strings.ToLower(uuid), r["host"]})
 	}
 	of, err := a.either("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 	switch {

@@ -31,7 +31,7 @@ func collectPostgres(ctx context.Context, o *Postgres) (*pgFacts, *Finding) {
 		f := pgUnreachable(o, pgRefusalOf(err))
 		return nil, &f
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	a, f := pgAsk{conn}, &pgFacts{Retained: -1, Settings: map[string]string{}}
 	_, f.TLS = conn.Conn().(*tls.Conn)
 	for _, step := range []struct {
@@ -102,7 +102,7 @@ func pgReplication(ctx context.Context, _ pgAsk, o *Postgres, f *pgFacts) error 
 		f.Refused = pgRefusalOf(err)
 		return nil
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	res, err := conn.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll()
 	switch {
 	case err != nil:
