@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"net"
 	"os"
@@ -146,8 +147,9 @@ func (m *MySQL) on(t testing.TB, database string, f func(ctx context.Context, c 
 	defer cancel()
 	c, err := m.DB.Conn(ctx)
 	require.NoError(t, err)
-	// The pool must not keep a connection whose default database or session variables were changed.
-	defer func() { _ = c.Raw(func(any) error { return sql.ErrConnDone }); _ = c.Close() }()
+	// The pool must not keep a connection whose default database or session variables were changed: it throws one away that
+	// is told to be bad, and only then.
+	defer func() { _ = c.Raw(func(any) error { return driver.ErrBadConn }); _ = c.Close() }()
 	if database != "" {
 		_, err = c.ExecContext(ctx, "USE `"+database+"`")
 		require.NoError(t, err)
