@@ -30,7 +30,7 @@ type Options struct {
 	SpillDir   string // where transactions beyond 32 MiB wait; "" keeps them in memory, for tests
 	SpillLimit int64  // bytes; 0: 10 GiB
 
-	Logger     *slog.Logger
+	Logger *slog.Logger
 	// Conditions, where not nil, is told what keeps the source from working; nil clears. Key: "spill".
 	Conditions func(key string, f *event.Fault)
 }

@@ -43,6 +43,10 @@ func Vouch(ctx context.Context, o Options, cp event.Checkpoint, tableName, at, c
 	if err != nil {
 		return refuse("--columns: "+err.Error(), "write the columns as SHOW CREATE TABLE does: \"id bigint unsigned, payload longtext character set utf8mb4\"")
 	}
+	if u := slices.IndexFunc(def, func(c defColumn) bool { return c.Charset == charsetUnsaid }); u >= 0 && s.o.Kind == event.MariaDB {
+		return refuse("--columns: column "+def[u].Name+" has no character set, and MariaDB's log does not say it",
+			"name it behind the type, such as: "+def[u].Name+" "+def[u].Type+" character set utf8mb4 (the table's own, where SHOW CREATE TABLE names none at the column)")
+	}
 	file, digits, _ := cutLastByte(at, ':')
 	pos, err := strconv.ParseUint(digits, 10, 63)
 	if err != nil || file == "" || pos < 4 {

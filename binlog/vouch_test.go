@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/outtail/outtail/event"
 )
 
 func TestColumnsAreReadAsSHOWCREATETABLEWritesThem(t *testing.T) {
@@ -46,4 +48,29 @@ func TestColumnsThatAreShownCanBeGivenBack(t *testing.T) {
 			t.Fatalf("%s became %s (%v)", d, got, err)
 		}
 	})
+}
+
+func TestWhatCannotBeVouchedForIsRefusedBeforeAServerIsAsked(t *testing.T) {
+	known := event.Checkpoint{Position: event.Position{Kind: event.MariaDB, File: "binlog.000001", Pos: 4}}
+	for _, c := range []struct {
+		cp                 event.Checkpoint
+		table, at, columns string
+		says               string
+	}{
+		{known, "shop.orders", "binlog.000001:4", "id int", "no such table"},
+		{known, "shop.outbox", "binlog.000001:4", "id", "no type"},
+		{known, "shop.outbox", "binlog.000001:4", "id int, payload longtext", "column payload has no character set"},
+		{known, "shop.outbox", "binlog.000001", "id int", "not FILE:POS"},
+		{known, "shop.outbox", "0-1-17", "id int", "not FILE:POS"},
+		{known, "shop.outbox", "binlog.000001:3", "id int", "not FILE:POS"},
+		{event.Checkpoint{}, "shop.outbox", "binlog.000001:4", "id int", "no position yet"},
+	} {
+		_, err := Vouch(t.Context(), Options{Kind: event.MariaDB, Pipeline: "orders", Tables: []string{"shop.outbox"}}, c.cp, c.table, c.at, c.columns)
+		f := event.AsFault(err)
+		require.NotNil(t, f, c.says)
+		require.Equal(t, codeVouch, f.Code)
+		require.Equal(t, event.Usage, f.Class)
+		require.NotEmpty(t, f.Hint)
+		require.Contains(t, f.Text, c.says)
+	}
 }
