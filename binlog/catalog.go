@@ -140,8 +140,12 @@ func parseColumnType(text string) (column, error) {
 	}
 	c := column{kind: kind}
 	switch low[:i] {
-	case "uuid", "inet6", "inet4":
-		c.opaque = true
+	case "uuid":
+		c.opaque = opaqueUUID
+	case "inet4":
+		c.opaque = opaqueINET4
+	case "inet6":
+		c.opaque = opaqueINET6
 	}
 	args, tail := "", low[i:]
 	if strings.HasPrefix(low[i:], "(") {
@@ -285,16 +289,8 @@ func (s *Source) layout(st *stream, p *plan) (*layout, error) {
 	st.promote()
 	var columns []column
 	k := s.known[t]
-	if p.tm.complete() {
+	if p.tm.complete() && !s.ambiguous(p.tm) {
 		columns = p.tm.columns
-		if k.seen != nil && k.proved == nil {
-			// MariaDB logs its UUID and INET types as plain bytes; the catalogue knows better.
-			if def, err := k.seen.def.columns(s.charsetID); err == nil && agrees(columns, def) && sameNames(columns, def) {
-				for i := range columns {
-					columns[i].opaque = def[i].opaque
-				}
-			}
-		}
 		if k.proved != nil {
 			// What the log never says, and what only shows in print: ZEROFILL and FLOAT(M,D).
 			if def, err := k.proved.columns(s.charsetID); err == nil && agrees(columns, def) && sameNames(columns, def) {
@@ -317,12 +313,31 @@ func (s *Source) layout(st *stream, p *plan) (*layout, error) {
 		columns = merge(p.tm, def)
 	}
 	l := newLayout(t.name, columns, s.o.Columns, s.charset)
+	for i := range l.fields {
+		l.fields[i].limit = s.rowLimit
+	}
 	if len(l.missing) > 0 {
 		return nil, &event.Fault{Code: codeDropped, Class: event.Safety, Op: "read a row of " + t.name, Place: st.here(),
 			Text: "the table had no column " + strings.Join(l.missing, ", ") + " there",
 			Hint: "correct columns in the configuration, or " + s.ways(codeDropped, "now", "GTID", "FILE:POS")}
 	}
 	return l, nil
+}
+
+// ambiguous reports whether a mapped column of MariaDB may be of a type that its log calls BINARY(n).
+func (s *Source) ambiguous(t *tableMap) bool {
+	if s.o.Kind != event.MariaDB {
+		return false
+	}
+	for _, m := range s.o.Columns {
+		if m.Column == "" || m.IsConst {
+			continue
+		}
+		if i := findColumn(t.columns, m.Column); i >= 0 && t.columns[i].kind == typeString && (t.columns[i].meta == 4 || t.columns[i].meta == 16) {
+			return true
+		}
+	}
+	return false
 }
 
 func sameNames(a, b []column) bool {

@@ -16,6 +16,7 @@ type field struct {
 	n      int // bytes of the value (fixed) or of the length before it
 	text   textKind
 	enc    encoding.Encoding
+	limit  int // bytes that a compressed value may unfold to
 	wanted []want
 }
 

@@ -56,10 +56,19 @@ type column struct {
 	labels   [][]byte
 	// labelsUTF8: the labels came from the catalogue through a utf8mb4 connection, not from the log in the column's charset.
 	labelsUTF8 bool
-	opaque     bool // a MariaDB type (UUID, INET4, INET6) whose bytes in the log are not its text
-	width      int  // ZEROFILL: printed with this many digits at least
-	decimals   int  // FLOAT(M,D), DOUBLE(M,D): D+1; 0 as many as needed
+	opaque     opaque
+	width      int // ZEROFILL: printed with this many digits at least
+	decimals   int // FLOAT(M,D), DOUBLE(M,D): D+1; 0 as many as needed
 }
+
+// opaque is a MariaDB type whose bytes in the log are not its text. The log calls it BINARY(n); only the catalogue knows better.
+type opaque uint8
+
+const (
+	opaqueUUID opaque = iota + 1
+	opaqueINET4
+	opaqueINET6
+)
 
 // tableMap is a parsed TABLE_MAP_EVENT.
 type tableMap struct {

@@ -13,8 +13,9 @@ import (
 
 var (
 	errGeometry = errors.New("a GEOMETRY column has no text; map it to the payload, whose bytes it then is")
-	errOpaque   = errors.New("UUID and INET columns of MariaDB cannot be read from its log; make the column CHAR(36) or BINARY(16)")
-	errPacked   = errors.New("a COMPRESSED column cannot be read; the table must hold the column uncompressed")
+	errOpaque   = errors.New("the log's bytes do not fit the column's type UUID, INET4 or INET6")
+	errPacked   = errors.New("the value of a COMPRESSED column cannot be unpacked")
+	errUnfolds  = errors.New("the value of a COMPRESSED column is larger than limits.row once unpacked; raise limits.row")
 	errCharset  = errors.New("the column's character set is not known here; CONVERT the column to utf8mb4")
 	errLabel    = errors.New("the value is outside of the column's list of labels")
 	errBytes    = errors.New("as: uuid needs 16 bytes")
@@ -23,8 +24,8 @@ var (
 // appendValue writes a value as the server prints it at time zone +00:00. Binary values are the bytes themselves for the payload
 // and take form elsewhere.
 func (f *field) appendValue(dst, v []byte, role event.Role, form event.Form) ([]byte, error) {
-	if f.opaque {
-		return dst, errOpaque
+	if f.opaque != 0 {
+		return appendOpaque(dst, v, f.opaque)
 	}
 	switch f.kind {
 	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong:
@@ -85,7 +86,10 @@ func (f *field) appendValue(dst, v []byte, role event.Role, form event.Form) ([]
 	case typeSet:
 		return f.appendSet(dst, uintAt(v, f.n))
 	case typeVarPacked, typeBlobPacked:
-		return dst, errPacked
+		var err error
+		if v, err = unpack(v, f.limit); err != nil {
+			return dst, err
+		}
 	case typeVector:
 		return appendBinary(dst, v, role, form)
 	case typeGeometry:
