@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -115,6 +116,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	for _, p := range cfg.Pipelines {
 		maxInterval = min(maxInterval, p.Checkpoint.Interval)
 	}
+	limitMemory(cfg)
 	names := make([]string, len(cfg.Pipelines))
 	for i, pc := range cfg.Pipelines {
 		names[i] = pc.Name
@@ -154,6 +156,18 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	}
 	running.Wait()
 	return errors.Join(results...)
+}
+
+// limitMemory has the garbage collector work harder before the heap is twice what the windows hold (I11). GOMEMLIMIT wins.
+func limitMemory(cfg *config.Config) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	limit := int64(64 << 20)
+	for _, p := range cfg.Pipelines {
+		limit += int64(p.Limits.InFlightBytes) * 3 / 2
+	}
+	debug.SetMemoryLimit(limit)
 }
 
 // requestShow is what `checkpoint show` asks the running process.

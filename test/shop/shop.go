@@ -26,6 +26,8 @@ type Database interface {
 	Begin(ctx context.Context) (Tx, error)
 	// Payloads reads all committed outbox rows: id to payload as the server prints it, nil for NULL.
 	Payloads(t testing.TB) map[string][]byte
+	// Session identifies outtail's replication session as the server sees it; "" where there is none.
+	Session(t testing.TB) string
 	// Exec runs one statement outside of transactions.
 	Exec(t testing.TB, query string)
 }
@@ -98,6 +100,11 @@ func (p *Postgres) Begin(ctx context.Context) (Tx, error) {
 // Exec implements Database.
 func (p *Postgres) Exec(t testing.TB, query string) { p.Server.Exec(t, p.DB, query) }
 
+// Session implements Database: the walsender of the slot.
+func (p *Postgres) Session(t testing.TB) string {
+	return p.Server.Scalar(t, p.DB, "SELECT active_pid::text FROM pg_replication_slots WHERE slot_name = $1", p.Slot())
+}
+
 // Payloads implements Database.
 func (p *Postgres) Payloads(t testing.TB) map[string][]byte {
 	rows, err := p.pool.Query(t.Context(), "SELECT id::text, payload::text FROM outbox")
@@ -167,6 +174,11 @@ func (m *MySQL) Begin(ctx context.Context) (Tx, error) {
 
 // Exec implements Database.
 func (m *MySQL) Exec(t testing.TB, query string) { m.Server.Exec(t, m.DB, query) }
+
+// Session implements Database: the dump thread of outtail's user.
+func (m *MySQL) Session(t testing.TB) string {
+	return m.Server.Scalar(t, m.DB, "SELECT GROUP_CONCAT(id) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%' AND user = ?", m.user)
+}
 
 // Payloads implements Database.
 func (m *MySQL) Payloads(t testing.TB) map[string][]byte {
