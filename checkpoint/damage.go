@@ -26,6 +26,8 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
+var errNotRegular = errors.New("not a regular file")
+
 // checkFile reads the whole file (it is a few pages) and proves that bbolt can use it. Nobody writes meanwhile: a writer
 // calls it with the data directory locked, a reader with a shared lock on f.
 func checkFile(f *os.File) error {
@@ -34,7 +36,7 @@ func checkFile(f *os.File) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return errors.New("not a regular file")
+		return errNotRegular
 	}
 	return guard(func() error { return checkPages(f, info.Size()) })
 }

@@ -170,6 +170,20 @@ func FuzzCheckPages(f *testing.F) {
 	})
 }
 
+func TestWhatIsNoFileIsNeitherOpenedNorChanged(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	require.NoError(t, os.Chmod(other, 0o755))
+	require.NoError(t, os.Symlink(other, filepath.Join(dir, FileName)))
+	_, err := Open(Options{Dir: dir})
+	require.ErrorContains(t, err, "not a regular file")
+	_, err = OpenReadOnly(Options{Dir: dir})
+	require.ErrorContains(t, err, "not a regular file")
+	info, err := os.Stat(other)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o755), info.Mode().Perm(), "what the link points to keeps its mode")
+}
+
 func TestADraftThatACrashLeftIsNoState(t *testing.T) {
 	dir := t.TempDir()
 	draft := filepath.Join(dir, FileName+".new")

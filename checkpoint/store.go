@@ -115,6 +115,7 @@ func Open(o Options) (_ *Store, err error) {
 		}
 	case statErr != nil:
 		return nil, faultUnusable("open state", s.path, statErr)
+	case !info.Mode().IsRegular(): // openFile says so; it is not ours to change
 	case info.Mode().Perm()&0o077 != 0: // restored from a backup, say
 		if err := os.Chmod(s.path, 0o600); err != nil {
 			s.log.Warn("others can read or write the state file", "file", s.path, "mode", info.Mode().Perm(), "err", err)
@@ -177,6 +178,10 @@ func (s *Store) Close() error {
 func (s *Store) Path() string { return s.path }
 
 func (s *Store) openFile() error {
+	// Before it is opened: to open a pipe waits for its other end.
+	if info, err := os.Stat(s.path); err == nil && !info.Mode().IsRegular() {
+		return faultUnusable("open state", s.path, errNotRegular)
+	}
 	before, err := os.Open(s.path)
 	if err != nil {
 		return faultUnusable("open state", s.path, err)
