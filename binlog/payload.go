@@ -38,7 +38,25 @@ func (st *stream) overflow(kept []byte) (io.Writer, error) {
 		return nil, st.spillFault(err)
 	}
 	st.giant = &giant{f: p.f}
-	return p.f, nil
+	return &overflowing{st: st, f: p.f, left: st.s.o.SpillLimit}, nil
+}
+
+// overflowing writes what a giant event has beyond the limit, and says what is wrong where it cannot: the connection is not.
+type overflowing struct {
+	st   *stream
+	f    io.Writer
+	left int64
+}
+
+func (o *overflowing) Write(b []byte) (int, error) {
+	if o.left -= int64(len(b)); o.left < 0 {
+		return 0, o.st.spillFault(errSpillFull)
+	}
+	n, err := o.f.Write(b)
+	if err != nil {
+		return n, o.st.spillFault(err)
+	}
+	return n, nil
 }
 
 // giantPayload begins to read an event whose body lies in memory up to the limit and in a file from there on.

@@ -476,3 +476,25 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	}
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// What a giant event has beyond the limit cannot be written: the disk is to blame, not the connection.
+func TestAGiantEventThatTheDiskDoesNotTake(t *testing.T) {
+	var held *event.Fault
+	s, st := feed(t, strings.NewReader(""), io.EOF, func(o *Options) {
+		o.Conditions = func(_ string, f *event.Fault) { held = f }
+	})
+	w := &overflowing{st: st, f: fullDisk{}, left: 10}
+	_, err := w.Write(make([]byte, 10))
+	f := event.AsFault(s.dumpFault(err))
+	require.Equal(t, codeSpill, f.Code)
+	require.Equal(t, event.Retry, f.Class)
+	require.Equal(t, f, held)
+	_, err = w.Write(make([]byte, 1))
+	f = event.AsFault(s.dumpFault(err))
+	require.Equal(t, codeSpill, f.Code)
+	require.Equal(t, event.Safety, f.Class, "limits.spill")
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }

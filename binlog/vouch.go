@@ -33,7 +33,7 @@ func Vouch(ctx context.Context, o Options, cp event.Checkpoint, tableName, at, c
 		return nil, err
 	}
 	refuse := func(text, hint string) (json.RawMessage, error) {
-		return nil, &event.Fault{Code: codeVouch, Class: event.Usage, Op: "accept the columns of " + tableName, Place: o.Pipeline, Text: text, Hint: hint}
+		return nil, &event.Fault{Code: codeVouch, Class: event.Usage, Op: "accept the columns of " + tableName, Place: o.Pipeline, Text: text, Hint: "correct the command: " + hint}
 	}
 	i := slices.IndexFunc(s.tables, func(t table) bool { return t.name == tableName || t.schema+"."+t.table == tableName })
 	if i < 0 {
