@@ -147,6 +147,7 @@ func (s *fakeSource) Close() error { return nil }
 
 // fakeSink acks after a random delay, each key in order, or as its hook says.
 type fakeSink struct {
+	down bool // no broker answers Open
 	acks Acks
 	id   string
 	hook func(m *event.Message) (handled bool)
@@ -159,6 +160,9 @@ type fakeSink struct {
 }
 
 func (s *fakeSink) Open(context.Context) (event.SinkID, error) {
+	if s.down {
+		return event.SinkID{}, &event.Fault{Code: "OT5001", Class: event.Retry, Op: "connect", Text: "no broker answers", Hint: "start one"}
+	}
 	return event.SinkID{Kind: "kafka", ClusterID: s.id}, nil
 }
 

@@ -268,8 +268,9 @@ func TestAStandbyWaitsForAsLongAsItTakes(t *testing.T) {
 func TestAnotherClusterIsASafetyStopUnlessAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &fakeStore{}
+		down := false
 		run := func(cluster string) *event.Fault {
-			w := start(&fakeSource{log: newLog([]string{"a"})}, &fakeSink{id: cluster}, store, nil)
+			w := start(&fakeSource{log: newLog([]string{"a"})}, &fakeSink{id: cluster, down: down}, store, nil)
 			pass(time.Second)
 			w.stop()
 			err := <-w.err
@@ -282,7 +283,10 @@ func TestAnotherClusterIsASafetyStopUnlessAccepted(t *testing.T) {
 		cp := store.cps["p"]
 		cp.Accepted = []string{"OT6003"}
 		store.cps["p"] = cp
+		down = true
 		require.Nil(t, run("two"))
+		down = false
+		require.Nil(t, run("two"), "a start without a broker did not use the acceptance up")
 		require.Empty(t, store.cps["p"].Accepted, "an acceptance is used once")
 		require.Equal(t, "OT6003", run("one").Code)
 	})

@@ -343,6 +343,9 @@ func (p *Pipeline) compareSink(id event.SinkID) error {
 		}
 	}
 	p.stored.Sink = id
+	if p.session != nil {
+		p.session.start.Accepted = nil // used up, and not before: the wait for a broker may end without one
+	}
 	return nil
 }
 
@@ -466,7 +469,7 @@ func (p *Pipeline) snapshot() (event.Checkpoint, *session, bool) {
 		cp.Prefix = &event.Prefix{Tx: g.tx.ID, Rows: g.rows, Selection: s.start.Selection}
 	}
 	cp.Sink = p.stored.Sink
-	cp.SavedAt, cp.Version, cp.Accepted = time.Now().UTC(), p.opts.Version, nil
+	cp.SavedAt, cp.Version = time.Now().UTC(), p.opts.Version
 	cp.Events = p.base + g.passed
 	return cp, s, true
 }
