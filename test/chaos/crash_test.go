@@ -16,6 +16,7 @@ import (
 // is lost or invented, first occurrences stay in order per aggregate, every repeat is a contiguous re-run, and after each
 // kill the position in the file is behind what Kafka has.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		open          func(t *testing.T) shop.Database
 		events, kills int
@@ -73,6 +74,7 @@ func TestCrash(t *testing.T) {
 // TestCrashInsideATransaction kills within one transaction of 100,000 rows. The acked prefix of the transaction is stored,
 // so that a re-run does not begin at its first row each time: without that a fast killer would keep it from ever ending.
 func TestCrashInsideATransaction(t *testing.T) {
+	t.Parallel() // beside TestCrash: both mostly wait for processes that start
 	const rows = 100_000
 	for name, open := range map[string]func(t *testing.T) shop.Database{
 		"postgres": func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) },
