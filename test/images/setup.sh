@@ -41,6 +41,31 @@ engine() {
 	install docker.io iptables
 	answers && return # a service manager may have started it
 	say "starting dockerd, log in $state/dockerd.log"
+	local try
+	for try in 1 2 3; do
+		forget_killed
+		launch && return
+		sleep 2
+	done
+	missing "missing: dockerd, which does not start: $(grep -v level=info "$state/dockerd.log" | tail -n1)"
+}
+
+# An engine that was killed leaves its pid file behind, and dockerd refuses to start while some process has that number, be
+# it the dying engine itself or a stranger that got the number since.
+forget_killed() {
+	local file=/var/run/docker.pid pid i
+	[ -f $file ] || return 0
+	pid=$(cat $file 2>/dev/null || true)
+	for i in $(seq 100); do
+		[ -n "$pid" ] && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = dockerd ] || break
+		! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null || break
+		sleep 0.1
+	done
+	[ "$i" = 100 ] || rm -f $file
+}
+
+# launch starts dockerd and waits for its answer; it fails when dockerd ends.
+launch() {
 	# Not a child of this shell's session: it outlives us, for the next run.
 	# Nor is any other descriptor: a lock that our caller holds would stay held as long as the engine runs.
 	(
@@ -53,7 +78,7 @@ engine() {
 	local pid=$! i
 	for i in $(seq 300); do
 		answers && return
-		kill -0 "$pid" 2>/dev/null || missing "missing: dockerd, which ended at once: $(grep -v level=info "$state/dockerd.log" | tail -n1)"
+		kill -0 "$pid" 2>/dev/null || return 1
 		sleep 0.2
 	done
 	missing "missing: dockerd, which did not answer within a minute (see $state/dockerd.log)"
