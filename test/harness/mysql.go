@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ const RootPassword = "root-s3cret"
 type MySQLOptions struct {
 	// Flags are appended to the command line, so they override the defaults: log_bin, gtid_mode=ON, server_id=1.
 	Flags []string
-	// MariaDB runs MariaDB 10.11 instead (skipped where OUTTAIL_MARIADB_IMAGE is not set).
+	// MariaDB runs MariaDB 10.11 instead.
 	MariaDB bool
 }
 
@@ -39,17 +38,10 @@ type MySQL struct {
 func StartMySQL(t testing.TB, opts MySQLOptions) *MySQL {
 	t.Helper()
 	Required(t)
-	opts.need(t)
 	m, err := runMySQL(context.Background(), opts)
 	require.NoError(t, err)
 	t.Cleanup(m.close)
 	return m
-}
-
-func (o MySQLOptions) need(t testing.TB) {
-	if o.MariaDB && os.Getenv("OUTTAIL_MARIADB_IMAGE") == "" {
-		t.Skip("needs MariaDB: test/images/build.sh mariadb:10.11, then OUTTAIL_MARIADB_IMAGE=outtail-test/mariadb:10.11")
-	}
 }
 
 func runMySQL(ctx context.Context, opts MySQLOptions) (*MySQL, error) {
@@ -61,7 +53,7 @@ func runMySQL(ctx context.Context, opts MySQLOptions) (*MySQL, error) {
 		"--innodb-buffer-pool-size=64M", "--max-connections=200",
 	}
 	if opts.MariaDB {
-		s.kind, s.image = "mariadb", os.Getenv("OUTTAIL_MARIADB_IMAGE")
+		s.kind, s.image = "mariadb", image("OUTTAIL_MARIADB_IMAGE", "mariadb:10.11")
 		cmd = []string{"mariadbd", "--server-id=1", "--log-bin=binlog", "--binlog-format=ROW", "--innodb-buffer-pool-size=64M"}
 	}
 	s.container = func([]int) ([]string, map[string]string, []int) {

@@ -71,7 +71,6 @@ func (p *Pool) MySQL(t testing.TB) *MySQL { t.Helper(); return p.MySQLWith(t, My
 func (p *Pool) MySQLWith(t testing.TB, opts MySQLOptions) *MySQL {
 	t.Helper()
 	Required(t)
-	opts.need(t)
 	return shared(t, p, fmt.Sprintf("mysql %v", opts), func() (*MySQL, func(), error) {
 		m, err := runMySQL(context.Background(), opts)
 		if err != nil {

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/test/harness"
+	"github.com/outtail/outtail/test/scene"
 	"github.com/outtail/outtail/test/shop"
 )
 
 // refusal is an input that outtail must refuse, and how it says so.
 type refusal struct {
 	name  string
-	spoil func(s *scene) (mend func()) // mend nil: the configuration alone is put right
+	spoil func(s *scene.Scene) (mend func()) // mend nil: the configuration alone is put right
 	code  int
 	says  []string // in what it prints: code, place, what is wrong, what to do
 }
@@ -24,17 +25,20 @@ type refusal struct {
 // TestBadInput: a clear error with place and remedy, the exit code of the contract, and nothing lost: what committed
 // meanwhile arrives after mending.
 func TestBadInput(t *testing.T) {
-	text := func(old, is string) func(s *scene) func() {
-		return func(s *scene) func() {
-			b, err := os.ReadFile(s.o.Config)
-			require.NoError(s.t, err)
-			require.Contains(s.t, string(b), old)
-			require.NoError(s.t, os.WriteFile(s.o.Config, []byte(strings.Replace(string(b), old, is, 1)), 0o600))
+	text := func(old, is string) func(s *scene.Scene) func() {
+		return func(s *scene.Scene) func() {
+			b, err := os.ReadFile(s.Outtail.Config)
+			require.NoError(s.T, err)
+			require.Contains(s.T, string(b), old)
+			require.NoError(s.T, os.WriteFile(s.Outtail.Config, []byte(strings.Replace(string(b), old, is, 1)), 0o600))
 			return nil
 		}
 	}
-	setting := func(key, value string) func(s *scene) func() {
-		return func(s *scene) func() { s.configure("Source", s.source(key, value), "StartTimeout", "1s"); return nil }
+	setting := func(key, value string) func(s *scene.Scene) func() {
+		return func(s *scene.Scene) func() {
+			s.Configure("Source", s.Source(key, value), "StartTimeout", "1s")
+			return nil
+		}
 	}
 	port, err := harness.FreePort()
 	require.NoError(t, err)
@@ -46,14 +50,14 @@ func TestBadInput(t *testing.T) {
 		{"no unit", text("start_timeout: 60s", "start_timeout: 60"), 2, []string{"outtail.yaml:5:16", "has no unit", "10s"}},
 		{"missing variable", text("columns: outtail", "columns: ${env:OUTTAIL_TEST_NO_SUCH}"), 2, []string{"outtail.yaml:10:", "OUTTAIL_TEST_NO_SUCH"}},
 		{"no YAML", text("pipelines:", "pipelines: ["), 2, []string{"outtail.yaml:"}},
-		{"duplicate pipeline name", func(s *scene) func() {
-			b, err := os.ReadFile(s.o.Config)
-			require.NoError(s.t, err)
+		{"duplicate pipeline name", func(s *scene.Scene) func() {
+			b, err := os.ReadFile(s.Outtail.Config)
+			require.NoError(s.T, err)
 			_, one, _ := strings.Cut(string(b), "pipelines:\n")
-			require.NoError(s.t, os.WriteFile(s.o.Config, append(b, one...), 0o600))
+			require.NoError(s.T, os.WriteFile(s.Outtail.Config, append(b, one...), 0o600))
 			return nil
 		}, 2, []string{"outtail.yaml:15:11", "orders"}},
-		{"no such file", func(s *scene) func() { require.NoError(s.t, os.Remove(s.o.Config)); return nil }, 2, []string{"outtail.yaml", "no such file", "outtail init"}},
+		{"no such file", func(s *scene.Scene) func() { require.NoError(s.T, os.Remove(s.Outtail.Config)); return nil }, 2, []string{"outtail.yaml", "no such file", "outtail init"}},
 	}
 	t.Run("postgres", func(t *testing.T) {
 		server := servers.Postgres(t, "17")
@@ -66,7 +70,7 @@ func TestBadInput(t *testing.T) {
 			{"missing database", setting("database", "no_such_db"), 3, []string{"OT2005", "no_such_db", "hint"}},
 			{"missing table", setting("tables", "[public.outbocks]"), 3, []string{"OT2012", "public.outbocks", "outtail init --source postgres"}},
 			{"table not published", setting("tables", "[public.orders]"), 3, []string{"OT20", "public.orders", "hint"}},
-			{"missing privilege", func(s *scene) func() {
+			{"missing privilege", func(s *scene.Scene) func() {
 				server.Exec(t, db.DB, "ALTER ROLE "+user+" NOREPLICATION")
 				return func() { server.Exec(t, db.DB, "ALTER ROLE "+user+" REPLICATION") }
 			}, 3, []string{"OT2011", user, "ALTER ROLE", "WITH REPLICATION"}},
@@ -80,19 +84,19 @@ func TestBadInput(t *testing.T) {
 			{"unreachable", setting("port", nobody), 3, []string{"OT3001", "127.0.0.1:" + nobody, "start_timeout", "hint"}},
 			{"wrong password", setting("password", "wrong-s3cret"), 3, []string{"OT3002", user, "hint", "ALTER USER"}},
 			{"missing table", setting("tables", "[outbocks]"), 3, []string{"OT3009", db.DB + ".outbocks", "outtail init --source mysql"}},
-			{"missing privilege", func(s *scene) func() {
+			{"missing privilege", func(s *scene.Scene) func() {
 				server.Exec(t, "", "REVOKE REPLICATION SLAVE ON *.* FROM '"+user+"'@'%'")
 				return func() { server.Exec(t, "", "GRANT REPLICATION SLAVE ON *.* TO '"+user+"'@'%'") }
 			}, 3, []string{"OT3008", user, "GRANT REPLICATION SLAVE"}},
-			{"table not readable", func(s *scene) func() {
+			{"table not readable", func(s *scene.Scene) func() {
 				server.Exec(t, "", "REVOKE SELECT ON `"+db.DB+"`.* FROM '"+user+"'@'%'")
 				return func() { server.Exec(t, "", "GRANT SELECT ON `"+db.DB+"`.* TO '"+user+"'@'%'") }
 			}, 3, []string{"OT3008", user, "GRANT SELECT ON `" + db.DB + "`.`outbox`"}},
-			{"binlog_format not ROW", func(s *scene) func() {
+			{"binlog_format not ROW", func(s *scene.Scene) func() {
 				server.Exec(t, "", "SET GLOBAL binlog_format = 'MIXED'")
 				return func() { server.Exec(t, "", "SET GLOBAL binlog_format = 'ROW'") }
 			}, 3, []string{"OT3006", "MIXED", "SET GLOBAL binlog_format = 'ROW'"}},
-			{"binlog_row_image not FULL", func(s *scene) func() {
+			{"binlog_row_image not FULL", func(s *scene.Scene) func() {
 				server.Exec(t, "", "SET GLOBAL binlog_row_image = 'MINIMAL'")
 				return func() { server.Exec(t, "", "SET GLOBAL binlog_row_image = 'FULL'") }
 			}, 3, []string{"OT3007", "MINIMAL", "SET GLOBAL binlog_row_image = 'FULL'"}},
@@ -102,16 +106,16 @@ func TestBadInput(t *testing.T) {
 
 // checkRefusals runs each refusal on a pipeline that ran before, with an event that commits while it cannot run.
 func checkRefusals(t *testing.T, db shop.Database, refusals []refusal) {
-	s := newScene(t, db)
-	s.prove()
+	s := scene.New(t, &servers, db)
+	s.Prove()
 	for _, r := range refusals {
 		t.Run(r.name, func(t *testing.T) {
-			s.t = t
+			s.T = t
 			mend := r.spoil(s)
 			if mend != nil {
 				t.Cleanup(mend) // whatever happens, the server is shared
 			}
-			got := s.o.Run(t, "run", "-c", s.o.Config)
+			got := s.Outtail.Run(t, "run", "-c", s.Outtail.Config)
 			require.Equal(t, r.code, got.Code, got.Stderr)
 			for _, want := range r.says {
 				require.Contains(t, got.Stderr, want)
@@ -119,14 +123,14 @@ func checkRefusals(t *testing.T, db shop.Database, refusals []refusal) {
 			require.Regexp(t, `hint: \w|hint="?\w|name it with`, got.Stderr, "an error says what to do")
 			require.NotContains(t, got.Stderr, "panic")
 			require.Empty(t, got.Stdout, "stdout is the answer, errors are not")
-			s.configure("Source", s.db.Source(""), "StartTimeout", "60s")
+			s.Configure("Source", s.DB.Source(""), "StartTimeout", "60s")
 		})
-		s.t = t
+		s.T = t
 		if !t.Failed() {
-			s.insert(1)
+			s.Insert(1)
 		}
 	}
-	s.prove()
+	s.Prove()
 }
 
 func between(s, left, right string) string {
@@ -138,15 +142,15 @@ func between(s, left, right string) string {
 // TestServerNotLogical: the printed statement and a restart mend it.
 func TestServerNotLogical(t *testing.T) {
 	server := harness.StartPostgres(t, "15", harness.PostgresOptions{Settings: map[string]string{"wal_level": ""}})
-	s := newScene(t, shop.NewPostgres(t, server, nil))
-	r := s.o.Run(t, "run", "-c", s.o.Config)
+	s := scene.New(t, &servers, shop.NewPostgres(t, server, nil))
+	r := s.Outtail.Run(t, "run", "-c", s.Outtail.Config)
 	require.Equal(t, 3, r.Code, r.Stderr)
 	require.Contains(t, r.Stderr, "OT2010")
 	require.Contains(t, r.Stderr, "wal_level is replica")
 	require.Contains(t, r.Stderr, "ALTER SYSTEM SET wal_level = 'logical'")
 	server.Exec(t, "postgres", "ALTER SYSTEM SET wal_level = 'logical'")
 	server.Restart(t)
-	s.prove()
+	s.Prove()
 }
 
 // TestBrokerNotReady: what is wrong with the broker keeps the process up and unready, says why, and loses nothing.
@@ -154,60 +158,60 @@ func TestBrokerNotReady(t *testing.T) {
 	eachKind(t, func(t *testing.T, db shop.Database) {
 		kafka := servers.Kafka(t)
 		t.Run("missing topic", func(t *testing.T) {
-			s := newScene(t, db)
-			s.useTopic("t." + harness.Unique())
-			s.configure()
-			p := s.o.Start(t)
+			s := scene.New(t, &servers, db)
+			s.UseTopic("t." + harness.Unique())
+			s.Configure()
+			p := s.Outtail.Start(t)
 			p.WaitReady(t) // topics are known only from events
-			s.insert(3)
-			text := s.says(p, "OT5004")
-			require.Contains(t, text, s.topic)
-			status, _ := s.o.Get(t, "/healthz")
+			s.Insert(3)
+			text := s.Says(p, "OT5004")
+			require.Contains(t, text, s.Topic)
+			status, _ := s.Outtail.Get(t, "/healthz")
 			require.Equal(t, 200, status)
-			require.Zero(t, s.stored().Events)
+			require.Zero(t, s.Stored().Events)
 
-			kafka.CreateTopic(t, s.topic, 1, nil)
-			s.arrived(p)
+			kafka.CreateTopic(t, s.Topic, 1, nil)
+			s.Arrived(p)
 			p.WaitReady(t)
-			s.stop(p)
+			s.Stop(p)
 		})
 		t.Run("broker down at start", func(t *testing.T) {
 			kafka.Proxy.Refuse()
 			t.Cleanup(func() { kafka.Proxy.Resume(t) })
-			s := newScene(t, db)
-			s.configure("Brokers", kafka.Proxy.Addr())
-			p := s.o.Start(t)
-			text := s.says(p, "OT5001")
+			s := scene.New(t, &servers, db)
+			s.Configure("Brokers", kafka.Proxy.Addr())
+			p := s.Outtail.Start(t)
+			text := s.Says(p, "OT5001")
 			require.Contains(t, text, kafka.Proxy.Addr())
-			s.insert(3)
+			s.Insert(3)
 			require.NotContains(t, p.Stderr(), "to=streaming", "not ready before both ends are open")
 			kafka.Proxy.Resume(t)
-			s.arrived(p)
+			s.Arrived(p)
 			p.WaitReady(t)
-			s.stop(p)
+			s.Stop(p)
 		})
 	})
 }
 
 // TestTwoProcesses: the second on a data_dir ends at once and does not disturb the first.
 func TestTwoProcesses(t *testing.T) {
-	s := newScene(t, shop.NewPostgres(t, servers.Postgres(t, "15"), nil))
-	p := s.start()
+	s := scene.New(t, &servers, shop.NewPostgres(t, servers.Postgres(t, "15"), nil))
+	p := s.Start()
 	for _, args := range [][]string{
-		{"run", "-c", s.o.Config},
-		{"checkpoint", "set", "-c", s.o.Config, "--pipeline", "orders", "--to", "now", "--reason", "test"},
-		{"checkpoint", "accept", "-c", s.o.Config, "--pipeline", "orders", "--code", "OT2034", "--reason", "test"},
+		{"run", "-c", s.Outtail.Config},
+		{"checkpoint", "set", "-c", s.Outtail.Config, "--pipeline", "orders", "--to", "now", "--reason", "test"},
+		{"checkpoint", "accept", "-c", s.Outtail.Config, "--pipeline", "orders", "--code", "OT2034", "--reason", "test"},
 	} {
-		r := s.o.Run(t, args...)
+		r := s.Outtail.Run(t, args...)
 		require.Equal(t, 5, r.Code, "%v: %s", args, r.Stderr)
 		require.Contains(t, r.Stderr, "OT4001")
-		require.Contains(t, r.Stderr, s.o.DataDir)
+		require.Contains(t, r.Stderr, s.Outtail.DataDir)
 		require.Contains(t, r.Stderr, strconv.Itoa(p.PID()), "who holds it")
 		require.Contains(t, r.Stderr, "hint")
 	}
-	s.insert(2)
-	s.arrived(p)
-	s.stop(p)
+	s.Insert(2)
+	s.Arrived(p)
+	s.Stop(p)
 }
 
 // TestSecondSignal ends a drain that waits for a topic that is not there; nothing depends on a clean stop.
@@ -218,20 +222,20 @@ func TestSecondSignal(t *testing.T) {
 		code   int
 	}{{syscall.SIGTERM, 143}, {syscall.SIGINT, 130}} {
 		t.Run(c.signal.String(), func(t *testing.T) {
-			s := newScene(t, db)
-			s.useTopic("t." + harness.Unique())
-			s.configure()
-			p := s.o.Start(t)
+			s := scene.New(t, &servers, db)
+			s.UseTopic("t." + harness.Unique())
+			s.Configure()
+			p := s.Outtail.Start(t)
 			p.WaitReady(t)
-			s.insert(2)
-			s.says(p, "OT5004")
+			s.Insert(2)
+			s.Says(p, "OT5004")
 			p.Signal(t, c.signal)
 			p.Until(t, "the first signal to be told", func() bool { return strings.Contains(p.Stderr(), "a second signal ends at once") })
 			p.Signal(t, c.signal)
 			r := p.Wait(t)
 			require.Equal(t, c.code, r.Code, r.Stderr)
-			servers.Kafka(t).CreateTopic(t, s.topic, 1, nil)
-			s.prove()
+			servers.Kafka(t).CreateTopic(t, s.Topic, 1, nil)
+			s.Prove()
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/test/harness"
+	"github.com/outtail/outtail/test/scene"
 	"github.com/outtail/outtail/test/shop"
 )
 
@@ -28,17 +29,17 @@ type diagnosis struct {
 }
 
 // doctor runs `outtail doctor` and expects its exit code. Whatever it says, it never says a password.
-func (s *scene) doctor(exit int) (all []diagnosis) {
-	s.t.Helper()
-	r := s.o.Run(s.t, "doctor", "-c", s.o.Config, "--json")
-	require.Equal(s.t, exit, r.Code, "%s%s", r.Stdout, r.Stderr)
+func doctor(s *scene.Scene, exit int) (all []diagnosis) {
+	s.T.Helper()
+	r := s.Outtail.Run(s.T, "doctor", "-c", s.Outtail.Config, "--json")
+	require.Equal(s.T, exit, r.Code, "%s%s", r.Stdout, r.Stderr)
 	var e examined
-	require.NoError(s.t, json.Unmarshal([]byte(r.Stdout), &e), r.Stdout)
-	require.Len(s.t, e.Pipelines, 1)
+	require.NoError(s.T, json.Unmarshal([]byte(r.Stdout), &e), r.Stdout)
+	require.Len(s.T, e.Pipelines, 1)
 	for _, p := range e.Pipelines[0].Parts {
 		all = append(all, p.Findings...)
 	}
-	require.NotContains(s.t, r.Stdout+r.Stderr, "pw-", "no password")
+	require.NotContains(s.T, r.Stdout+r.Stderr, "pw-", "no password")
 	return all
 }
 
@@ -53,42 +54,42 @@ func of(all []diagnosis, code string) (found []diagnosis) {
 }
 
 // repaired runs doctor, expects a finding of the code, applies the statement that it prints, and sees it gone.
-func (s *scene) repaired(code string, exit int, says string, apply func(sql string)) {
-	s.t.Helper()
-	all := s.doctor(exit)
+func repaired(s *scene.Scene, code string, exit int, says string, apply func(sql string)) {
+	s.T.Helper()
+	all := doctor(s, exit)
 	found := of(all, code)
-	require.Len(s.t, found, 1, "%s in %+v", code, all)
-	require.Contains(s.t, found[0].Found+found[0].Why, says)
-	require.NotEmpty(s.t, found[0].Why)
+	require.Len(s.T, found, 1, "%s in %+v", code, all)
+	require.Contains(s.T, found[0].Found+found[0].Why, says)
+	require.NotEmpty(s.T, found[0].Why)
 	sql, _, _ := strings.Cut(found[0].Repair, "\n")
-	require.True(s.t, strings.HasSuffix(sql, ";"), "a statement to copy: %q", found[0].Repair)
+	require.True(s.T, strings.HasSuffix(sql, ";"), "a statement to copy: %q", found[0].Repair)
 	apply(sql)
 	// Other breakages may be left; this one is gone.
-	r := s.o.Run(s.t, "doctor", "-c", s.o.Config, "--json")
+	r := s.Outtail.Run(s.T, "doctor", "-c", s.Outtail.Config, "--json")
 	var e examined
-	require.NoError(s.t, json.Unmarshal([]byte(r.Stdout), &e), r.Stdout)
+	require.NoError(s.T, json.Unmarshal([]byte(r.Stdout), &e), r.Stdout)
 	for _, p := range e.Pipelines[0].Parts {
-		require.Empty(s.t, of(p.Findings, code), "after %s", sql)
+		require.Empty(s.T, of(p.Findings, code), "after %s", sql)
 	}
 }
 
 // healthy expects nothing but notes, before the first start, beside a running process, and after it.
-func (s *scene) healthy() {
-	s.t.Helper()
-	s.doctor(0)
-	p := s.start()
-	s.insert(2)
-	s.arrived(p)
-	s.doctor(0)
-	s.stop(p)
-	all := s.doctor(0)
-	require.NotEmpty(s.t, all)
-	out := s.o.Run(s.t, "doctor", "-c", s.o.Config)
-	require.Equal(s.t, 0, out.Code)
-	require.Contains(s.t, out.Stdout, "orders\n")
-	require.Contains(s.t, out.Stdout, "stored position")
-	require.NotContains(s.t, out.Stdout, "\x1b", "colour is for terminals")
-	s.t.Log(out.Stdout)
+func healthy(s *scene.Scene) {
+	s.T.Helper()
+	doctor(s, 0)
+	p := s.Start()
+	s.Insert(2)
+	s.Arrived(p)
+	doctor(s, 0)
+	s.Stop(p)
+	all := doctor(s, 0)
+	require.NotEmpty(s.T, all)
+	out := s.Outtail.Run(s.T, "doctor", "-c", s.Outtail.Config)
+	require.Equal(s.T, 0, out.Code)
+	require.Contains(s.T, out.Stdout, "orders\n")
+	require.Contains(s.T, out.Stdout, "stored position")
+	require.NotContains(s.T, out.Stdout, "\x1b", "colour is for terminals")
+	s.T.Log(out.Stdout)
 }
 
 // TestDoctorOnPostgres: nothing is wrong with a healthy server, each breakage is found with the statement that repairs it,
@@ -98,8 +99,8 @@ func TestDoctorOnPostgres(t *testing.T) {
 	pg.Exec(t, "postgres", "ALTER SYSTEM SET wal_level = 'logical'")
 	pg.Restart(t)
 	db := shop.NewPostgres(t, pg, nil)
-	s := newScene(t, db)
-	s.healthy()
+	s := scene.New(t, &servers, db)
+	healthy(s)
 
 	user := pg.Scalar(t, db.DB, "SELECT max(rolname) FROM pg_roles WHERE rolname LIKE 'u\\_%'")
 	sql := func(q string) { pg.Exec(t, db.DB, q) }
@@ -120,7 +121,7 @@ func TestDoctorOnPostgres(t *testing.T) {
 			for q := range strings.SplitSeq(c.broken, "; ") {
 				sql(q)
 			}
-			s.repaired(c.code, c.exit, c.says, func(fix string) {
+			repaired(s, c.code, c.exit, c.says, func(fix string) {
 				for q := range strings.SplitSeq(strings.TrimSuffix(fix, ";"), "; ") {
 					sql(q)
 				}
@@ -129,26 +130,26 @@ func TestDoctorOnPostgres(t *testing.T) {
 	}
 	t.Run("the slot was recreated", func(t *testing.T) {
 		sql(fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", db.Slot()))
-		require.Len(t, of(s.doctor(3), "OT8028"), 1)
+		require.Len(t, of(doctor(s, 3), "OT8028"), 1)
 		sql(fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", db.Slot()))
-		found := of(s.doctor(3), "OT8029")
+		found := of(doctor(s, 3), "OT8029")
 		require.Len(t, found, 1)
 		command, _, _ := strings.Cut(found[0].Repair, " --reason R")
-		require.Equal(t, "outtail checkpoint set -c "+s.o.Config+" --pipeline orders --to slot", command, "complete, to be copied")
-		require.Equal(t, 0, s.set("slot").Code)
-		s.doctor(0)
+		require.Equal(t, "outtail checkpoint set -c "+s.Outtail.Config+" --pipeline orders --to slot", command, "complete, to be copied")
+		require.Equal(t, 0, s.Set("slot").Code)
+		doctor(s, 0)
 	})
 	t.Run("wal_level", func(t *testing.T) {
 		pg.Exec(t, "postgres", fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", db.Slot()), "ALTER SYSTEM SET wal_level = 'replica'")
 		pg.Restart(t)
-		s.repaired("OT8020", 3, "wal_level is replica", func(fix string) {
+		repaired(s, "OT8020", 3, "wal_level is replica", func(fix string) {
 			pg.Exec(t, "postgres", fix)
 			pg.Restart(t)
 		})
 	})
 	t.Run("a server that is down", func(t *testing.T) {
 		pg.Stop(t)
-		require.Len(t, of(s.doctor(3), "OT8001"), 1)
+		require.Len(t, of(doctor(s, 3), "OT8001"), 1)
 		pg.Start(t)
 	})
 }
@@ -157,8 +158,8 @@ func TestDoctorOnPostgres(t *testing.T) {
 func TestDoctorOnMySQL(t *testing.T) {
 	my := harness.StartMySQL(t, harness.MySQLOptions{})
 	db := shop.NewMySQL(t, my, "mysql", nil)
-	s := newScene(t, db)
-	s.healthy()
+	s := scene.New(t, &servers, db)
+	healthy(s)
 
 	user := my.Scalar(t, "", "SELECT MAX(user) FROM mysql.user WHERE user LIKE 'u\\_%'")
 	sql := func(q string) { my.Exec(t, db.DB, q) }
@@ -177,29 +178,29 @@ func TestDoctorOnMySQL(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sql(c.broken)
-			s.repaired(c.code, c.exit, c.says, sql)
+			repaired(s, c.code, c.exit, c.says, sql)
 		})
 	}
 	t.Run("what is needed was purged", func(t *testing.T) {
-		s.insertUnseen(1, "order.changed")
+		s.InsertUnseen(1, "order.changed")
 		sql("FLUSH BINARY LOGS")
-		s.insertUnseen(1, "order.changed")
+		s.InsertUnseen(1, "order.changed")
 		sql("FLUSH BINARY LOGS; PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY")
-		found := of(s.doctor(3), "OT8044")
+		found := of(doctor(s, 3), "OT8044")
 		require.Len(t, found, 1)
 		require.Contains(t, found[0].Found, "purged")
-		require.Equal(t, 0, s.set("now").Code)
-		s.doctor(0)
+		require.Equal(t, 0, s.Set("now").Code)
+		doctor(s, 0)
 	})
 	t.Run("a topic is missing", func(t *testing.T) {
-		s.configure("Topic", "missing-"+harness.Unique())
-		found := of(s.doctor(1), "OT8081")
+		s.Configure("Topic", "missing-"+harness.Unique())
+		found := of(doctor(s, 1), "OT8081")
 		require.Len(t, found, 1)
 		require.Contains(t, found[0].Repair, "kafka-topics.sh")
 	})
 	t.Run("a server that is down", func(t *testing.T) {
 		my.Stop(t)
-		require.Len(t, of(s.doctor(3), "OT8001"), 1)
+		require.Len(t, of(doctor(s, 3), "OT8001"), 1)
 		my.Start(t)
 	})
 }
@@ -214,12 +215,12 @@ func TestDoctorSpeaksTo(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, db(t))
+			s := scene.New(t, &servers, db(t))
 			exit := 0
-			if s.db.Kind() == "postgres" {
+			if s.DB.Kind() == "postgres" {
 				exit = 1
 			}
-			for _, d := range s.doctor(exit) {
+			for _, d := range doctor(s, exit) {
 				require.True(t, d.Severity == "ok" || d.Severity == "note" || d.Code == "OT8009", "%+v", d)
 			}
 		})

@@ -34,3 +34,9 @@ pipelines:
     sink:
       kafka: { brokers: [{{.Brokers}}] }
 `
+
+// eachKind runs a test over one server of each kind, where the version of Postgres makes no difference.
+func eachKind(t *testing.T, test func(t *testing.T, db shop.Database)) {
+	t.Run("postgres", func(t *testing.T) { test(t, shop.NewPostgres(t, servers.Postgres(t, "17"), nil)) })
+	t.Run("mysql", func(t *testing.T) { test(t, shop.NewMySQL(t, servers.MySQL(t), "mysql", nil)) })
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outtail/outtail/test/scene"
 	"github.com/outtail/outtail/test/shop"
 )
 
@@ -17,38 +18,38 @@ var printedVouch = regexp.MustCompile(`outtail schema accept -c (\S+) --pipeline
 func TestColumnsThatNobodyStored(t *testing.T) {
 	server := servers.MySQL(t)
 	db := shop.NewMySQL(t, server, "mysql", nil)
-	s := newScene(t, db)
-	s.prove()
+	s := scene.New(t, &servers, db)
+	s.Prove()
 	require.Equal(t, "MINIMAL", server.Scalar(t, "", "SELECT @@global.binlog_row_metadata"))
 	server.Exec(t, db.DB, "ALTER TABLE outbox ADD COLUMN moved VARCHAR(255) DEFAULT 'wrong' AFTER aggregate_id")
 	var name, between string
 	require.NoError(t, server.DB.QueryRow("SHOW CREATE TABLE "+db.DB+".outbox").Scan(&name, &between))
-	s.insert(2)
+	s.Insert(2)
 	server.Exec(t, db.DB, "ALTER TABLE outbox DROP COLUMN moved")
-	s.insert(1)
+	s.Insert(1)
 
-	stderr := s.stops(4, "OT3029", "Before the last change that was seen they were: id char(36) character set ", "In the server's catalogue they are now: id char(36) ")
+	stderr := s.Stops(4, "OT3029", "Before the last change that was seen they were: id char(36) character set ", "In the server's catalogue they are now: id char(36) ")
 	m := printedVouch.FindStringSubmatch(stderr)
 	require.NotNil(t, m, stderr)
-	require.Equal(t, s.o.Config, m[1])
+	require.Equal(t, s.Outtail.Config, m[1])
 	vouch := func(columns string) (code int, stderr string) {
-		r := s.o.Run(t, "schema", "accept", "-c", s.o.Config, "--pipeline", "orders", "--table", m[2], "--at", m[3], "--columns", columns, "--reason", "migration 17")
+		r := s.Outtail.Run(t, "schema", "accept", "-c", s.Outtail.Config, "--pipeline", "orders", "--table", m[2], "--at", m[3], "--columns", columns, "--reason", "migration 17")
 		return r.Code, r.Stderr
 	}
 	code, says := vouch("id nothing")
 	require.Equal(t, 2, code, says)
 	require.Contains(t, says, "OT3014")
-	s.stops(4, "OT3029")
+	s.Stops(4, "OT3029")
 
 	code, says = vouch("id char(36), payload json")
 	require.Equal(t, 0, code, says)
-	s.stops(4, "OT3029") // a word that the log contradicts is not believed
+	s.Stops(4, "OT3029") // a word that the log contradicts is not believed
 
 	code, says = vouch(between[strings.IndexByte(between, '(')+1 : strings.LastIndexByte(between, ')')])
 	require.Equal(t, 0, code, says)
-	s.prove()
-	for _, r := range s.seen {
-		require.Equal(t, "order.changed", header(r, "event_type"))
-		require.JSONEq(t, `{"id": "`+header(r, "id")+`"}`, string(r.Value))
+	s.Prove()
+	for _, r := range s.Seen {
+		require.Equal(t, "order.changed", scene.Header(r, "event_type"))
+		require.JSONEq(t, `{"id": "`+scene.Header(r, "id")+`"}`, string(r.Value))
 	}
 }

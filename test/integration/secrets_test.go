@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/test/harness"
+	"github.com/outtail/outtail/test/scene"
 	"github.com/outtail/outtail/test/shop"
 )
 
-// TestQuietAboutData: no payload, header of a row or secret shows anywhere but in the broker, at the most talkative log
+// TestQuietAboutData: no payload, scene.Header of a row or secret shows anywhere but in the broker, at the most talkative log
 // level, while all is well and while it is not (I10).
 func TestQuietAboutData(t *testing.T) {
 	for kind, newDB := range map[string]func(t *testing.T) shop.Database{
@@ -22,89 +23,89 @@ func TestQuietAboutData(t *testing.T) {
 		"mysql":    func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
 	} {
 		marker := "MARKER" + harness.Unique()
-		insert := func(s *scene, eventType, headers string) {
-			tx, err := s.db.Begin(t.Context())
+		insert := func(s *scene.Scene, eventType, headers string) {
+			tx, err := s.DB.Begin(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, tx.Exec(t.Context(), "INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload, headers) VALUES (?, 'order', 'order-1', ?, ?, ?)",
-				newUUID(), eventType, fmt.Sprintf(`{"card": "%s"}`, marker), headers))
+				scene.NewUUID(), eventType, fmt.Sprintf(`{"card": "%s"}`, marker), headers))
 			require.NoError(t, tx.Commit(t.Context()))
 		}
 		good := fmt.Sprintf(`{"token": "%s"}`, marker)
 		for _, c := range []struct {
 			name string
-			run  func(s *scene) (watched string, code int) // what the admin listener told, and how the process ended
+			run  func(s *scene.Scene) (watched string, code int) // what the admin listener told, and how the process ended
 			code int
 		}{
-			{"all is well", func(s *scene) (string, int) {
-				p := s.start()
+			{"all is well", func(s *scene.Scene) (string, int) {
+				p := s.Start()
 				insert(s, "order.changed", good)
-				records := s.kafka.Await(t, 1, s.topic)
+				records := s.Kafka.Await(t, 1, s.Topic)
 				require.Contains(t, string(records[0].Value), marker)
-				seen := s.watch()
+				seen := watch(s)
 				return seen, p.Terminate(t).Code
 			}, 0},
-			{"no route", func(s *scene) (string, int) {
-				p := s.start()
+			{"no route", func(s *scene.Scene) (string, int) {
+				p := s.Start()
 				insert(s, "poison.made", good)
 				return "", p.Wait(t).Code
 			}, 1},
-			{"headers that are no object", func(s *scene) (string, int) {
-				p := s.start()
+			{"headers that are no object", func(s *scene.Scene) (string, int) {
+				p := s.Start()
 				insert(s, "order.changed", `"`+marker+`"`)
 				return "", p.Wait(t).Code
 			}, 1},
-			{"larger than the topic allows", func(s *scene) (string, int) {
-				s.useTopic("t." + harness.Unique())
-				s.kafka.CreateTopic(t, s.topic, 1, map[string]string{"max.message.bytes": "200"})
-				s.configure()
-				p := s.start()
+			{"larger than the topic allows", func(s *scene.Scene) (string, int) {
+				s.UseTopic("t." + harness.Unique())
+				s.Kafka.CreateTopic(t, s.Topic, 1, map[string]string{"max.message.bytes": "200"})
+				s.Configure()
+				p := s.Start()
 				insert(s, "order.changed", good)
 				insert(s, "order.changed", fmt.Sprintf(`{"token": "%s"}`, strings.Repeat(marker, 40)))
 				return "", p.Wait(t).Code
 			}, 1},
-			{"topic missing", func(s *scene) (string, int) {
-				s.useTopic("t." + harness.Unique())
-				s.configure()
-				p := s.start()
+			{"topic missing", func(s *scene.Scene) (string, int) {
+				s.UseTopic("t." + harness.Unique())
+				s.Configure()
+				p := s.Start()
 				insert(s, "order.changed", good)
-				s.says(p, "OT5004")
-				seen := s.watch()
+				s.Says(p, "OT5004")
+				seen := watch(s)
 				return seen, p.Kill(t).Code
 			}, -1},
-			{"the broker refuses a password", func(s *scene) (string, int) {
-				s.configure("Sink", ", sasl: { mechanism: plain, user: outtail, password: "+marker+" }")
-				p := s.o.Start(t)
+			{"the broker refuses a password", func(s *scene.Scene) (string, int) {
+				s.Configure("Sink", ", sasl: { mechanism: plain, user: outtail, password: "+marker+" }")
+				p := s.Outtail.Start(t)
 				p.WaitStatus(t, "/readyz", 503)
 				p.Until(t, "what is wrong with the broker", func() bool { return strings.Contains(p.Stderr(), "code=OT500") })
-				seen := s.watch()
+				seen := watch(s)
 				return seen, p.Kill(t).Code
 			}, -1},
-			{"the server refuses a password", func(s *scene) (string, int) {
-				s.configure("Source", s.source("password", marker), "StartTimeout", "1s")
-				return "", s.o.Start(t).Wait(t).Code
+			{"the server refuses a password", func(s *scene.Scene) (string, int) {
+				s.Configure("Source", s.Source("password", marker), "StartTimeout", "1s")
+				return "", s.Outtail.Start(t).Wait(t).Code
 			}, 3},
-			{"a URL that nobody answers", func(s *scene) (string, int) {
+			{"a URL that nobody answers", func(s *scene.Scene) (string, int) {
 				port, err := harness.FreePort()
 				require.NoError(t, err)
-				s.configure("StartTimeout", "1s", "Source", fmt.Sprintf("%s: { url: '%s://outtail:%s@127.0.0.1:%d/shop', tables: [shop.outbox], start: now }",
+				s.Configure("StartTimeout", "1s", "Source", fmt.Sprintf("%s: { url: '%s://outtail:%s@127.0.0.1:%d/shop', tables: [shop.outbox], start: now }",
 					kind, kind, marker, port))
-				return "", s.o.Start(t).Wait(t).Code
+				return "", s.Outtail.Start(t).Wait(t).Code
 			}, 3},
 		} {
 			t.Run(kind+"/"+c.name, func(t *testing.T) {
-				s := newScene(t, newDB(t)) // of its own: a slot that stands before a poisonous event would send it to the next case
-				password := between(s.db.Source(""), "password: ", ",")
-				s.configure("Level", "debug", "Match", "match: { event_type: order.* }, ", "StartTimeout", "60s")
+				s := scene.New(t, &servers, newDB(t)) // of its own: a slot that stands before a poisonous event would send it to the next case
+				password := between(s.DB.Source(""), "password: ", ",")
+				s.Configure("Level", "debug", "Match", "match: { event_type: order.* }, ", "StartTimeout", "60s")
 				watched, code := c.run(s)
 				require.Equal(t, c.code, code)
 				seen := map[string]string{"the admin listener": watched}
 				for _, args := range [][]string{{"checkpoint", "show"}, {"checkpoint", "show", "--json"}, {"validate"}, {"validate", "--json"}} {
-					r := s.o.Run(t, append(args, "-c", s.o.Config)...)
+					r := s.Outtail.Run(t, append(args, "-c", s.Outtail.Config)...)
 					require.Equal(t, 0, r.Code, r.Stderr)
 				}
 				// Everything that the processes wrote: data_dir, and stdout and stderr beside it.
-				require.NoError(t, filepath.WalkDir(filepath.Dir(s.o.Config), func(path string, d fs.DirEntry, err error) error {
-					if err != nil || d.IsDir() || path == s.o.Config || d.Type()&fs.ModeSocket != 0 {
+				require.NoError(t, filepath.WalkDir(filepath.Dir(s.Outtail.Config), func(path string, d fs.DirEntry, err error) error {
+					if err != nil || d.IsDir() || path == s.Outtail.Config || d.Type()&fs.ModeSocket != 0 {
 						return err
 					}
 					b, err := os.ReadFile(path)
@@ -125,12 +126,12 @@ func TestQuietAboutData(t *testing.T) {
 }
 
 // watch is what the admin listener tells now.
-func (s *scene) watch() string {
+func watch(s *scene.Scene) string {
 	var b strings.Builder
 	for _, path := range []string{"/metrics", "/readyz", "/healthz", "/"} {
-		_, body := s.o.Get(s.t, path)
+		_, body := s.Outtail.Get(s.T, path)
 		b.WriteString(body)
 	}
-	require.Contains(s.t, b.String(), "outtail_build_info")
+	require.Contains(s.T, b.String(), "outtail_build_info")
 	return b.String()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outtail/outtail/test/scene"
 	"github.com/outtail/outtail/test/shop"
 )
 
@@ -21,11 +22,11 @@ func TestCheckpointShow(t *testing.T) {
 		"mysql":    `\{"kind":"mysql","server_uuid":"[0-9a-f-]{36}","gtid":"[0-9a-f-]{36}:[0-9:,-]+","file":"binlog\.\d{6}","pos":\d+\}`,
 	}
 	eachKind(t, func(t *testing.T, db shop.Database) {
-		s := newScene(t, db)
+		s := scene.New(t, &servers, db)
 		shape := regexp.MustCompile(`^\{"version":1,"pipelines":\[\{"pipeline":"orders","saved_at":` + stamp + `,"outtail":"v[^"]+","source":` + sources[db.Kind()] +
 			`,"prefix":null,"sink":\{"kind":"kafka","cluster_id":"[A-Za-z0-9_-]{22}"\},"events":3,"parked":0\}\]\}$`)
 		show := func() string {
-			r := s.o.Run(t, "checkpoint", "show", "-c", s.o.Config, "--json")
+			r := s.Outtail.Run(t, "checkpoint", "show", "-c", s.Outtail.Config, "--json")
 			require.Equal(t, 0, r.Code, r.Stderr)
 			require.Empty(t, r.Stderr)
 			var b bytes.Buffer
@@ -33,20 +34,20 @@ func TestCheckpointShow(t *testing.T) {
 			return b.String()
 		}
 		table := func() string {
-			r := s.o.Run(t, "checkpoint", "show", "-c", s.o.Config)
+			r := s.Outtail.Run(t, "checkpoint", "show", "-c", s.Outtail.Config)
 			require.Equal(t, 0, r.Code, r.Stderr)
 			return r.Stdout
 		}
 		require.Equal(t, `{"version":1,"pipelines":[]}`, show(), "nothing is stored yet")
 		require.Regexp(t, `(?m)^orders +never `, table())
 
-		p := s.start()
-		s.insert(3)
-		s.arrived(p)
+		p := s.Start()
+		s.Insert(3)
+		s.Arrived(p)
 		p.Until(t, "the position behind the events", func() bool { return strings.Contains(show(), `"events":3,`) })
 		require.Regexp(t, shape, show(), "running")
 		require.Regexp(t, `(?m)^orders .* 3 +kafka `, table())
-		s.stop(p)
+		s.Stop(p)
 		require.Regexp(t, shape, show(), "stopped")
 		require.Regexp(t, `(?m)^orders .* 3 +kafka `, table())
 	})
