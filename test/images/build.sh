@@ -16,6 +16,7 @@ export DOCKER_BUILDKIT=0 LC_ALL=C
 specs='
 mysql:9.7|sid|mysql-server-core,mysql-client-core,gzip|mysql VERSION=9.7
 mariadb:10.11|bookworm|mariadb-server-core,mariadb-client-core,gzip|mariadb VERSION=10.11
+mariadb:11.8|trixie|mariadb-server-core,mariadb-client-core,gzip|mariadb VERSION=11.8
 postgres:15|bookworm|postgresql-15|postgres PG=15
 postgres:17|trixie|postgresql-17|postgres PG=17
 kafka:4.1.1|trixie|openjdk-21-jre-headless|kafka VERSION=4.1.1

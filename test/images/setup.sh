@@ -8,6 +8,7 @@
 # OUTTAIL_*_IMAGE, from an earlier build, from the local image store, from a registry, and where none
 # can be reached from build.sh. Safe to run twice at once and quick when nothing is left to do.
 # stdout carries the environment only; all else goes to stderr.
+# OUTTAIL_MARIADB=11.8 chooses that MariaDB; by default it is 10.11.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 state=${TMPDIR:-/tmp}/outtail-test-$(id -u)
@@ -112,7 +113,7 @@ choose OUTTAIL_MYSQL_IMAGE mysql:9.7 mysql:9.7
 choose OUTTAIL_POSTGRES15_IMAGE postgres:15 postgres:15
 choose OUTTAIL_POSTGRES17_IMAGE postgres:17 postgres:17
 choose OUTTAIL_KAFKA_IMAGE apache/kafka:4.1.1 kafka:4.1.1
-choose OUTTAIL_MARIADB_IMAGE mariadb:10.11 mariadb:10.11
+choose OUTTAIL_MARIADB_IMAGE "mariadb:${OUTTAIL_MARIADB:-10.11}" "mariadb:${OUTTAIL_MARIADB:-10.11}"
 if [ ${#build[@]} -gt 0 ]; then
 	debian_root || missing "missing: the images ${build[*]}, which no registry gave and only root on Debian can build"
 	need=(mmdebstrap)
