@@ -60,7 +60,7 @@ func encodeDepends(d depends) []byte {
 func (s *Source) position(f folded) event.Position { return s.positionOf(s.server, f) }
 
 func (s *Source) positionOf(sv *server, f folded) event.Position {
-	p := event.Position{Kind: s.o.Kind, Pos: f.pos}
+	p := event.Position{Kind: s.o.Kind, Pos: f.pos, Mark: f.seen.String()}
 	if s.o.Kind == event.MariaDB {
 		p.ServerID = sv.id
 		if f.maria != nil {

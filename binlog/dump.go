@@ -53,7 +53,7 @@ func (s *Source) dump(ctx context.Context, c *conn, from origin, as replica, fla
 	}
 	if s.o.Kind == event.MariaDB {
 		set = append(set, "SET @mariadb_slave_capability = 4")
-		if from.maria != nil {
+		if from.maria != nil && from.file == "" {
 			set = append(set,
 				"SET @slave_connect_state = "+quote(from.maria.String()),
 				"SET @slave_gtid_strict_mode = 0", "SET @slave_gtid_ignore_duplicates = 0")
@@ -101,8 +101,8 @@ func (s *Source) dump(ctx context.Context, c *conn, from origin, as replica, fla
 		b = append(b, data...)
 	default:
 		pos := from.pos
-		if from.maria != nil {
-			from.file, pos = "", 4
+		if from.maria != nil && from.file == "" {
+			pos = 4
 		}
 		b = append(b, mysql.COM_BINLOG_DUMP)
 		b = binary.LittleEndian.AppendUint32(b, uint32(pos))
@@ -173,32 +173,9 @@ func (s *Source) side(what string) replica {
 	return replica{id: deriveServerID(seed), uuid: deriveUUID(seed)}
 }
 
-// stampOf reads a file's identity: the header timestamp of its format description event.
-func (s *Source) stampOf(ctx context.Context, file string) (uint32, error) {
-	c, err := s.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer c.close()
-	if err := s.dump(ctx, c, origin{file: file, pos: 4}, s.side("stamp"), dumpNonBlock); err != nil {
-		return 0, err
-	}
-	rd := c.reader(queryTimeout, 1<<20)
-	for {
-		ev, _, err := rd.next(ctx)
-		if err != nil {
-			return 0, s.dumpFault(err)
-		}
-		h, ok := parseHeader(ev)
-		if ok && h.kind == evFormatDescription {
-			return h.at, nil
-		}
-	}
-}
-
 // scan looks for DDL on a table between two places of the log, with a connection of its own, keeping nothing.
 func (s *Source) scan(ctx context.Context, from, to place, t *table) (found place, err error) {
-	c, err := s.connect(ctx)
+	c, err := s.connectSame(ctx)
 	if err != nil {
 		return place{}, err
 	}

@@ -118,6 +118,20 @@ func (g *gtidSet) minus(o *gtidSet) *gtidSet {
 	return out
 }
 
+// ofUUID reports whether a number of the server of this UUID is in the set, with whatever tag.
+func (g *gtidSet) ofUUID(uuid string) bool {
+	var u [16]byte
+	if parseUUID(&u, uuid) != nil {
+		return false
+	}
+	for s, list := range g.spans {
+		if s.uuid == u && len(list) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // contains reports whether all of o is in g.
 func (g *gtidSet) contains(o *gtidSet) bool { return o.minus(g).empty() }
 

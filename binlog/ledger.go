@@ -18,10 +18,11 @@ type group struct {
 	ran         gtidRun  // GTIDs that were executed: the usual run,
 	other       *gtidSet // and what does not continue it
 	maria       []mariaGTID
-	anonymous   bool     // a transaction without GTID is among them
+	anonymous   bool     // a transaction is among them that no GTID position tells
 	adopt       *gtidSet // the set before the group is this one (PREVIOUS_GTIDS), where it was not known
 	adoptMaria  mariaPos
 	depends     []byte // to be stored from here on; nil unchanged
+	seen        witness
 }
 
 type gtidRun struct {
@@ -70,6 +71,7 @@ type folded struct {
 	maria   mariaPos
 	file    *fileRef
 	pos     uint64
+	seen    witness
 	depends []byte
 }
 
@@ -84,6 +86,7 @@ func (l *ledger) add(g group, wanted bool) {
 		t := &l.groups[n-1]
 		t.last, t.file, t.pos = g.last, g.file, g.pos
 		t.anonymous = t.anonymous || g.anonymous
+		t.seen.follow(g.seen)
 		if g.ran.sid != nil {
 			for i := g.ran.first; i <= g.ran.last; i++ {
 				t.ranGTID(g.ran.sid, i)
@@ -113,7 +116,7 @@ func (l *ledger) fold(at uint64) folded {
 			l.at.maria = g.adoptMaria.clone()
 		}
 		if g.anonymous {
-			l.at.set = nil
+			l.at.set, l.at.maria = nil, nil
 		}
 		if l.at.set != nil {
 			if g.ran.sid != nil {
@@ -131,6 +134,7 @@ func (l *ledger) fold(at uint64) folded {
 		if g.file != nil {
 			if l.at.set != nil || l.at.maria != nil || g.pos <= maxPos {
 				l.at.file, l.at.pos = g.file, g.pos
+				l.at.seen.follow(g.seen)
 			}
 		}
 		if g.depends != nil {

@@ -167,7 +167,7 @@ func feed(t testing.TB, log io.Reader, end error, change ...func(*Options)) (*So
 	s.identity.Store(s.server)
 	s.known = map[*table]*known{&s.tables[0]: {proved: definition{{"id", "bigint", ""}, {"payload", "longtext", "utf8mb4"}}}}
 	st := &stream{
-		s: s, asm: newAssembler(s.pool), spillAt: 4 << 20, ledger: &ledger{at: folded{set: newGTIDSet()}}, log: s.log, sids: map[sid]*sid{},
+		s: s, asm: newAssembler(s.pool), spillAt: 4 << 20, ledger: &ledger{at: folded{set: newGTIDSet()}}, log: s.log, sids: map[sid]*sid{}, domains: newDomains(nil),
 		rd: newWireReader(&fedConn{Reader: log, end: end, wake: make(chan struct{}, 1)}, time.Minute, 2*s.rowLimit+64<<10),
 	}
 	st.rd.overflow = st.overflow

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,13 +29,8 @@ type mariaPos map[uint32]mariaGTID
 
 // String lists the domains in ascending order, as @@gtid_binlog_pos does.
 func (m mariaPos) String() string {
-	domains := make([]uint32, 0, len(m))
-	for d := range m {
-		domains = append(domains, d)
-	}
-	slices.Sort(domains)
 	var b []byte
-	for i, d := range domains {
+	for i, d := range m.domains() {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -42,6 +38,8 @@ func (m mariaPos) String() string {
 	}
 	return string(b)
 }
+
+func (m mariaPos) domains() []uint32 { return slices.Sorted(maps.Keys(m)) }
 
 func (m mariaPos) clone() mariaPos {
 	out := make(mariaPos, len(m))
@@ -51,15 +49,77 @@ func (m mariaPos) clone() mariaPos {
 	return out
 }
 
-// ahead lists the GTIDs of m whose domain o does not know or knows only up to a lower sequence number.
-func (m mariaPos) ahead(o mariaPos) mariaPos {
+// lacking lists the GTIDs of m that a log does not have.
+func (m mariaPos) lacking(log mariaState) mariaPos {
 	out := mariaPos{}
 	for d, g := range m {
-		if have, ok := o[d]; !ok || have.seq < g.seq {
+		if !log.has(g) {
 			out[d] = g
 		}
 	}
 	return out
+}
+
+// missing lists, for what a log begins behind, the domains of which m does not reach so far: what lies between is in no log.
+func (m mariaPos) missing(begin mariaPos) mariaPos {
+	out := mariaPos{}
+	for d, g := range begin {
+		if m[d].seq < g.seq {
+			out[d] = g
+		}
+	}
+	return out
+}
+
+// between names the GTIDs from m, exclusive, to o, inclusive, for people.
+func (m mariaPos) between(o mariaPos) string {
+	var parts []string
+	for _, d := range o.domains() {
+		if have, ok := m[d]; ok {
+			parts = append(parts, fmt.Sprintf("what follows %s up to %s", have, o[d]))
+		} else {
+			parts = append(parts, fmt.Sprintf("all of domain %d up to %s", d, o[d]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// mariaState is @@gtid_binlog_state: the last number that the log has of each server in each domain.
+type mariaState map[[2]uint32]uint64
+
+func (s mariaState) has(g mariaGTID) bool {
+	n, ok := s[[2]uint32{g.domain, g.server}]
+	return ok && n >= g.seq
+}
+
+// knows reports whether anything of a domain is in the log.
+func (s mariaState) knows(domain uint32) bool {
+	for k := range s {
+		if k[0] == domain {
+			return true
+		}
+	}
+	return false
+}
+
+// fork is the last GTID of the same server in the same domain that the log has.
+func (s mariaState) fork(g mariaGTID) (mariaGTID, bool) {
+	n, ok := s[[2]uint32{g.domain, g.server}]
+	return mariaGTID{g.domain, g.server, n}, ok && n > 0
+}
+
+func parseMariaState(text string) (mariaState, error) {
+	out := mariaState{}
+	for part := range strings.SplitSeq(text, ",") {
+		one, err := parseMariaPos(part)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range one {
+			out[[2]uint32{g.domain, g.server}] = g.seq
+		}
+	}
+	return out, nil
 }
 
 func parseMariaPos(text string) (mariaPos, error) {

@@ -24,8 +24,10 @@ type server struct {
 	executed  *gtidSet
 	purged    *gtidSet
 	binlogPos mariaPos
-	charsets  map[int]string // of collation ids
-	files     []binlogFile
+	// binlogState: of each server in each domain the last GTID in the log, which says whether one that is not the domain's last is there.
+	binlogState mariaState
+	charsets    map[int]string // of collation ids
+	files       []binlogFile
 }
 
 type binlogFile struct {
@@ -77,6 +79,13 @@ func (s *Source) ask(ctx context.Context, c *conn) (*server, error) {
 		}
 		if err != nil {
 			return nil, s.queryFault("read gtid_binlog_pos", err)
+		}
+		state, err := s.value(ctx, c, "SELECT @@global.gtid_binlog_state")
+		if err == nil {
+			sv.binlogState, err = parseMariaState(state)
+		}
+		if err != nil {
+			return nil, s.queryFault("read gtid_binlog_state", err)
 		}
 	} else {
 		// SHOW VARIABLES cuts long values off, SELECT does not. Purged first: what is purged in between makes the older answer

@@ -187,10 +187,8 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 		}
 	} else {
 		f := &facts{kind: s.o.Kind, stored: from.Position, dep: parseDepends(from.Depends), server: s.server, accepted: from.Accepted}
-		if _, there := f.file(); there && f.sameServer() && f.dep.File == f.stored.File && f.dep.Stamp != 0 {
-			if f.stamp, err = s.stampOf(ctx, f.stored.File); err != nil {
-				return none, err
-			}
+		if err := s.look(ctx, f); err != nil {
+			return none, err
 		}
 		var keep bool
 		var stop *finding
@@ -205,6 +203,7 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 		if !keep {
 			// File and offset of another log would be compared with this one at the next connect.
 			out.Position.File, out.Position.Pos = begin.file, begin.pos
+			out.Position.Mark = f.witness.elsewhere(begin).String()
 		}
 		if !f.sameServer() {
 			s.log.Warn("the server is another one; its log continues ours by GTID", "server", f.identity(), "before", f.storedIdentity())
@@ -265,7 +264,7 @@ func (s *Source) countsFor(c event.Checkpoint) bool {
 // startDump opens the second connection and reads until the first format description, so that a position that the server cannot
 // serve shows here.
 func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoint) error {
-	c, err := s.connect(ctx)
+	c, err := s.connectSame(ctx)
 	if err != nil {
 		return err
 	}
@@ -274,12 +273,12 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 		return err
 	}
 	l := &ledger{}
-	l.at = folded{set: from.set, maria: from.maria, file: &fileRef{name: cp.Position.File}, pos: cp.Position.Pos}
+	l.at = folded{set: from.set, maria: from.maria, file: &fileRef{name: cp.Position.File}, pos: cp.Position.Pos, seen: parseWitness(s.o.Kind, cp.Position.Mark)}
 	if from.set != nil {
 		l.at.set = from.set.clone()
 	}
 	st := &stream{
-		s: s, asm: newAssembler(s.pool), spillAt: spillAt, ledger: l, log: s.log, sids: map[sid]*sid{}, byFile: from.set == nil && from.maria == nil,
+		s: s, asm: newAssembler(s.pool), spillAt: spillAt, ledger: l, log: s.log, sids: map[sid]*sid{}, byFile: from.set == nil && from.maria == nil, domains: newDomains(from.maria),
 		rd: c.reader(silenceLimit, 2*s.rowLimit+64<<10),
 	}
 	st.rd.overflow = st.overflow
@@ -424,7 +423,7 @@ func (s *Source) pollEnd(ctx context.Context) {
 
 // lookAgain reads a definition anew, after a DDL.
 func (s *Source) lookAgain(ctx context.Context, t *table) (*sighting, error) {
-	c, err := s.connect(ctx)
+	c, err := s.connectSame(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -103,8 +103,17 @@ func (s *Source) resolve(ctx context.Context, c *conn, st Start) (origin, event.
 			if err != nil {
 				return refuse(err.Error(), "write the GTIDs as the server does: SELECT @@global.gtid_executed, on MariaDB @@global.gtid_binlog_pos")
 			}
-			if ahead := m.ahead(s.server.binlogPos); len(ahead) > 0 {
-				return refuse(fmt.Sprintf("the server does not know %s; it is at %s", ahead, s.server.binlogPos), "give a position of this server")
+			if lacks := m.lacking(s.server.binlogState); len(lacks) > 0 {
+				return refuse(fmt.Sprintf("the server does not know %s; it is at %s", lacks, s.server.binlogPos), "give a position of this server")
+			}
+			if len(s.server.files) > 0 {
+				purged, err := s.purgedMaria(ctx)
+				if err != nil {
+					return from, cp, err
+				}
+				if gone := m.missing(purged); len(gone) > 0 {
+					return refuse("the server has purged "+m.between(gone)+", which would have to be read", "name a later GTID, or choose another start")
+				}
 			}
 			from.maria = m
 			break

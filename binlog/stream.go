@@ -37,7 +37,9 @@ type stream struct {
 	byFile     bool     // the position is a file position: no GTID set is known
 	adopt      *gtidSet // the set before the next group, learnt at the top of a file
 	adoptMaria mariaPos
-	depends    []byte // to be attached to the next group
+	domains    *domains // MariaDB
+	body       []byte   // of the event that is taken in
+	depends    []byte   // to be attached to the next group
 	prefix     *event.Prefix
 	accepted   []string // findings that a person accepted and that were not met so far
 	tables     []mapped // of the running group
@@ -176,6 +178,7 @@ func (st *stream) take(ev []byte, total int) error {
 		}
 		return st.formatDescription(h, ev[headerLen:])
 	case evRotate:
+		st.body = nil
 		body := ev[headerLen:]
 		if sumOK(ev) {
 			body = body[:len(body)-4]
@@ -220,11 +223,15 @@ func (st *stream) advance(low uint32) {
 
 // dispatch takes in one event whose checksum is gone; a TRANSACTION_PAYLOAD's events come here too.
 func (st *stream) dispatch(h header, body []byte, whole bool, total int) error {
+	st.body = body
 	if !whole {
 		return st.oversized(h, body, total)
 	}
 	switch h.kind {
 	case evTableMap:
+		if !st.tx.active {
+			return st.amidst()
+		}
 		return st.tableMap(body)
 	case evWriteRows, evWriteRowsV1:
 		return st.rowsEvent(h, body)
@@ -233,6 +240,9 @@ func (st *stream) dispatch(h header, body []byte, whole bool, total int) error {
 	case evDeleteRows, evDeleteRowsV1:
 		return nil
 	case evXID:
+		if !st.tx.active {
+			return st.amidst()
+		}
 		return st.commitTx(h)
 	case evQuery:
 		q, ok := parseQuery(body)
@@ -255,7 +265,7 @@ func (st *stream) dispatch(h header, body []byte, whole bool, total int) error {
 		}
 		return nil
 	case evPreviousGTIDs:
-		if st.byFile && st.fromTop && st.adopt == nil && st.s.server.gtids && !st.tx.active {
+		if st.byFile && st.fromTop && st.adopt == nil && !st.tx.active {
 			if set, err := decodeGTIDSet(body); err == nil {
 				st.adopt = set
 			}
@@ -263,8 +273,9 @@ func (st *stream) dispatch(h header, body []byte, whole bool, total int) error {
 		return nil
 	case evMariaGTIDList:
 		if st.byFile && st.fromTop && st.adopt == nil && st.adoptMaria == nil && !st.tx.active {
-			if pos, ok := parseMariaGTIDList(body); ok {
+			if pos, ok := parseMariaGTIDList(body); ok && st.domains.ordered() {
 				st.adoptMaria = pos
+				st.domains.begin(pos)
 			}
 		}
 		return nil
@@ -334,6 +345,9 @@ func (st *stream) rotate(h header, body []byte) error {
 		}
 	}
 	known := st.file != nil
+	if st.file != nil && sameBase(st.file.name, string(file)) && compareFiles(st.file.name, string(file)) >= 0 {
+		return st.s.fault(codeLost, event.Retry, "read the binlog", "behind "+st.file.name+" the server goes on with "+string(file)+": its log was reset", "the connection is made anew, and what happened is looked at")
+	}
 	st.file, st.pos = &fileRef{name: string(file)}, pos
 	st.fromTop = pos <= 4
 	st.newFile = known
@@ -357,8 +371,12 @@ func (st *stream) bound(g group) {
 	st.ordinal++
 	g.first, g.last, g.file, g.pos = st.ordinal, st.ordinal, st.file, st.pos
 	g.depends, st.depends = st.depends, nil
-	if st.adopt != nil {
-		g.adopt, st.adopt, st.byFile = st.adopt, nil, false
+	if st.adopt != nil && g.ran.sid != nil {
+		// A set is taken over where transactions have GTIDs: what gtid_mode was when we connected may have changed since.
+		g.adopt, st.byFile = st.adopt, false
+	}
+	if g.ran.sid != nil || g.anonymous {
+		st.adopt = nil
 	}
 	if st.adoptMaria != nil {
 		g.adoptMaria, st.adoptMaria, st.byFile = st.adoptMaria, nil, false

@@ -13,6 +13,8 @@ type txState struct {
 	begun     bool // BEGIN was seen: ends with XID, COMMIT or ROLLBACK
 	startFile *fileRef
 	startPos  uint64
+	sum       uint32 // MySQL: of the GTID event
+	at        uint32 // of the GTID event
 	gtid      gtidEvent
 	hasGTID   bool
 	anonymous bool
@@ -39,8 +41,11 @@ func (st *stream) begin(h header, body []byte) error {
 			return err
 		}
 	}
-	t := txState{active: true, startFile: st.file, startPos: st.pos, saves: st.tx.saves[:0]}
+	t := txState{active: true, startFile: st.file, startPos: st.pos, saves: st.tx.saves[:0], at: h.at}
 	t.startPos -= uint64(h.size)
+	if h.kind != evMariaGTID {
+		t.sum = eventSum(h, body)
+	}
 	switch h.kind {
 	case evMariaGTID:
 		g, flags, ok := parseMariaGTID(body, h.server)
@@ -75,6 +80,12 @@ func (st *stream) begin(h header, body []byte) error {
 	st.tx = t
 	st.tables = st.tables[:0]
 	return nil
+}
+
+// amidst: what belongs into a transaction comes without its begin.
+func (st *stream) amidst() error {
+	return st.s.fault(codeDump, event.Safety, "read the binlog", st.here()+" is inside of a transaction: its begin, and with it the table that rows belong to, lies before the position",
+		st.s.ways(codeDump, "now", "earliest", "GTID", "FILE:POS"))
 }
 
 // ensure begins a group where the server writes no event for it (old files, GTIDs off on MariaDB before 10.0).
@@ -228,9 +239,14 @@ func (st *stream) endTx(h header, commit bool) error {
 			st.sids[c] = s
 		}
 		g.ran = gtidRun{s, t.gtid.gno, t.gtid.gno}
+		g.seen.mysql = t.gtid
 	}
 	if t.hasMaria {
 		g.maria = []mariaGTID{t.maria}
+		g.seen = witness{from: st.pos - uint64(h.size), sum: eventSum(h, st.body), maria: t.maria, at: t.at, before: st.domains.last[t.maria.domain]}
+		st.ordered(&g, t.maria)
+	} else if t.sum != 0 {
+		g.seen.from, g.seen.sum = t.startPos, t.sum
 	}
 	if t.rows > 0 {
 		st.prefix = nil // counted only for the first transaction that has rows of ours

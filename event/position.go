@@ -62,6 +62,8 @@ type Position struct {
 	GTID       string `json:"gtid,omitempty"`
 	File       string `json:"file,omitempty"`
 	Pos        uint64 `json:"pos,omitempty"`
+	// Mark is what the source recognises the place and the history by when it comes back; opaque to everybody else.
+	Mark string `json:"mark,omitempty"`
 }
 
 // IsZero reports whether there is no position.
