@@ -51,8 +51,8 @@ func (r *rawConn) record() bool {
 }
 
 // connect logs in. The connection dies with ctx only until it is made.
-func (s *Source) connect(ctx context.Context) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+func (s *Source) connect(parent context.Context) (*conn, error) {
+	ctx, cancel := context.WithTimeout(parent, dialTimeout)
 	defer cancel()
 	cfg, optional, err := s.tlsConfig()
 	if err != nil {
@@ -64,6 +64,9 @@ func (s *Source) connect(ctx context.Context) (*conn, error) {
 		c, err = s.login(ctx, nil)
 	}
 	if err != nil {
+		if parent.Err() != nil && !errors.Is(parent.Err(), context.DeadlineExceeded) {
+			return nil, parent.Err()
+		}
 		return nil, s.connectFault(err)
 	}
 	return c, nil
@@ -71,6 +74,7 @@ func (s *Source) connect(ctx context.Context) (*conn, error) {
 
 func (s *Source) login(ctx context.Context, cfg *tls.Config) (*conn, error) {
 	var raw *rawConn
+	stop := func() bool { return true }
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}}
 		nc, err := d.DialContext(ctx, network, address)
@@ -81,6 +85,8 @@ func (s *Source) login(ctx context.Context, cfg *tls.Config) (*conn, error) {
 		if until, ok := ctx.Deadline(); ok {
 			_ = nc.SetDeadline(until)
 		}
+		// A peer that accepts and says nothing must not keep a process that was told to stop.
+		stop = context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 		return raw, nil
 	}
 	network, address := "tcp", net.JoinHostPort(s.o.Host, strconv.Itoa(s.o.Port))
@@ -94,7 +100,11 @@ func (s *Source) login(ctx context.Context, cfg *tls.Config) (*conn, error) {
 		c.SetAttributes(map[string]string{"program_name": "outtail", "pipeline": s.o.Pipeline})
 		return c.SetCharset("utf8mb4")
 	})
+	if err == nil && !stop() {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
+		stop()
 		if raw != nil {
 			_ = raw.Close()
 		}

@@ -15,6 +15,7 @@ type depends struct {
 	Stamp      uint32                `json:"stamp,omitempty"`
 	Tables     map[string]definition `json:"tables,omitempty"`
 	Vouched    map[string]*vouched   `json:"vouched,omitempty"` // not reached yet
+	Token      string                `json:"token,omitempty"`   // by which our own sessions are known, see lock.go
 }
 
 func parseDepends(raw json.RawMessage) depends {
@@ -27,7 +28,7 @@ func parseDepends(raw json.RawMessage) depends {
 
 // dependsNow is what is to be stored from the stream's place on.
 func (s *Source) dependsNow(st *stream) []byte {
-	d := depends{ServerUUID: s.server.uuid, ServerID: s.server.id}
+	d := depends{ServerUUID: s.server.uuid, ServerID: s.server.id, Token: s.token}
 	if st != nil && st.file != nil {
 		d.File, d.Stamp = st.file.name, st.file.stamp
 	}

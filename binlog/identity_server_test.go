@@ -288,6 +288,7 @@ func TestTwoOfTheSameServerIDAreToldApart(t *testing.T) {
 	b.run(t, "CREATE TABLE outbox "+outboxColumns)
 	o := b.options(t, "outbox")
 	first := open(t, o, event.Checkpoint{})
+	o.Pipeline = "audit" // beside the first by right, if its server id were another
 	second := open(t, o, event.Checkpoint{})
 	_, err := first.tryRead(1)
 	f := event.AsFault(err)

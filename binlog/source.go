@@ -34,8 +34,7 @@ type Source struct {
 	reading  context.Context // of the call that runs: what it asks the server meanwhile ends with it
 	opened   bool            // a session was open before: what is missing now may come back
 	cancel   context.CancelFunc
-	meta     *conn
-	metaMu   sync.Mutex // the lag poller and the session share meta
+	meta     *conn // while the session is open it belongs to the lag poller
 	stream   *conn
 	server   *server
 	folded   bool
@@ -43,6 +42,12 @@ type Source struct {
 	unproved int
 	st       *stream
 	polled   sync.WaitGroup
+
+	lock     *heldLock
+	wait     waiting
+	token    string // see lock.go
+	recalled bool   // whether an earlier process waited was looked up
+	noted    bool   // that we wait is written down
 
 	ledger   atomic.Pointer[ledger]
 	identity atomic.Pointer[server]
@@ -173,6 +178,12 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 		}
 		return none, err
 	}
+	if err := s.checkFirst(from); err != nil {
+		return none, err
+	}
+	if err := s.acquire(ctx, meta, from); err != nil {
+		return none, err
+	}
 	if s.server.files, err = s.binlogs(ctx, meta); err != nil {
 		return none, err
 	}
@@ -239,6 +250,10 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 	if err := s.startDump(ctx, begin, &out); err != nil {
 		return none, err
 	}
+	if d := parseDepends(out.Depends); d.Token != s.token {
+		d.Token = s.token
+		out.Depends = encodeDepends(d)
+	}
 	s.st.accepted = slices.Clone(from.Accepted)
 	s.opened = true
 	s.polled.Add(1)
@@ -269,6 +284,7 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 		return err
 	}
 	s.stream = c
+	context.AfterFunc(s.lock.ctx, c.close) // nothing more is read once the lock is lost; at the latest when it is released
 	if err := s.dump(ctx, c, from, s.self, 0); err != nil {
 		return err
 	}
@@ -326,10 +342,19 @@ func (s *Source) Read(ctx context.Context) (*event.Batch, error) {
 	if st == nil {
 		return nil, s.fault(codeLost, event.Retry, "read the binlog", "the session is closed", "a new session is opened")
 	}
+	if f := s.lock.fault(); f != nil {
+		return nil, f
+	}
 	stop := st.wake(ctx)
 	defer stop()
 	s.reading = ctx
 	b, err := st.read(ctx)
+	if f := s.lock.fault(); f != nil {
+		if b != nil && b.Release != nil {
+			b.Release()
+		}
+		return nil, f
+	}
 	if st.file != nil {
 		s.at.Store(&place{st.file.name, st.pos})
 	}
@@ -394,33 +419,6 @@ func bytesUntil(at place, end logSpan) int64 {
 	return max(total, 0)
 }
 
-// pollEvery is how often the end of the log is asked for.
-const pollEvery = 10 * time.Second
-
-// pollEnd asks where the log ends, for Lag.
-func (s *Source) pollEnd(ctx context.Context) {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		s.metaMu.Lock()
-		e, err := s.logEnd(ctx, s.meta, false)
-		end := &logSpan{place: place{e.file, e.pos}}
-		if at := s.at.Load(); err == nil && at != nil && at.file != e.file {
-			end.files, err = s.binlogs(ctx, s.meta)
-		}
-		s.metaMu.Unlock()
-		if err != nil {
-			end = nil
-		}
-		s.end.Store(end)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
 // lookAgain reads a definition anew, after a DDL.
 func (s *Source) lookAgain(ctx context.Context, t *table) (*sighting, error) {
 	c, err := s.connectSame(ctx)
@@ -447,24 +445,24 @@ func (s *Source) Close() error {
 	if s.cancel != nil {
 		s.cancel()
 	}
+	var dump uint32
 	if s.stream != nil {
-		id := s.stream.GetConnectionID()
+		dump = s.stream.GetConnectionID()
 		s.stream.close()
 		s.stream = nil
-		if s.meta != nil && id != 0 {
+	}
+	s.polled.Wait() // it ends with s.cancel
+	if s.meta != nil {
+		if dump != 0 && s.lock.fault() == nil {
 			// Best effort, so that our successor does not find our thread still holding the server id.
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			if s.metaMu.TryLock() {
-				_, _ = s.meta.query(ctx, fmt.Sprintf("KILL CONNECTION %d", id))
-				s.metaMu.Unlock()
-			}
+			_, _ = s.meta.query(ctx, fmt.Sprintf("KILL CONNECTION %d", dump))
 			cancel()
 		}
-	}
-	if s.meta != nil {
 		s.meta.close()
 	}
-	s.polled.Wait()
+	s.lock.release()
+	s.lock = nil
 	s.meta = nil
 	if s.st != nil {
 		if s.st.spill != nil {

@@ -37,16 +37,24 @@ func checkStart(kind string, st Start) error {
 	return fmt.Errorf("mode %q is not now, earliest, gtid or position", st.Mode)
 }
 
-// begin applies the start rule: once, loudly, because nothing on the server remembers us.
-func (s *Source) begin(ctx context.Context, c *conn) (event.Checkpoint, origin, error) {
-	var none event.Checkpoint
+// checkFirst refuses a first start without a rule: before waiting for anything.
+func (s *Source) checkFirst(from event.Checkpoint) error {
+	if !from.IsZero() {
+		return nil
+	}
 	if s.o.Start.Mode == "" {
 		f := s.fault(codeStart, event.Usage, "start", "no position is stored and no start is configured",
 			"set start in the pipeline's source: now (only what is committed from now on), earliest (all that the server still has), { gtid: \"…\" } or { file: binlog.000012, pos: 4 }. "+
 				"If this pipeline ran before, its data_dir is missing: what was committed since then is only in the server's binlogs")
 		f.Immediate = true
-		return none, origin{}, f
+		return f
 	}
+	return nil
+}
+
+// begin applies the start rule: once, loudly, because nothing on the server remembers us.
+func (s *Source) begin(ctx context.Context, c *conn) (event.Checkpoint, origin, error) {
+	var none event.Checkpoint
 	from, cp, err := s.resolve(ctx, c, s.o.Start)
 	if err != nil {
 		return none, origin{}, err

@@ -100,7 +100,9 @@ func TestStartRuleDecidesWhereAFirstSessionBegins(t *testing.T) {
 	before := flat(b.Scalar(t, "", "SELECT @@global.gtid_executed"))
 	b.run(t, "INSERT INTO outbox (payload) VALUES ('1')")
 	o := b.options(t, "outbox")
-	file := open(t, o, event.Checkpoint{}).cp.Position.File
+	now := open(t, o, event.Checkpoint{})
+	file := now.cp.Position.File
+	require.NoError(t, now.Close())
 
 	for name, start := range map[string]binlog.Start{
 		"earliest": {Mode: "earliest"},
@@ -111,6 +113,7 @@ func TestStartRuleDecidesWhereAFirstSessionBegins(t *testing.T) {
 			o.Start = start
 			s := open(t, o, event.Checkpoint{})
 			require.Equal(t, "1", s.read(t, 1)[0].payload)
+			require.NoError(t, s.Close())
 		})
 	}
 	t.Run("none", func(t *testing.T) {

@@ -123,7 +123,12 @@ func (st *stream) txRef(h header) *event.Tx {
 	}
 	source := string(b)
 	if t.commit.IsZero() {
-		t.commit = time.Unix(int64(h.at), 0)
+		// A session may have set its timestamp to anything; nothing was committed before its file was begun.
+		at := h.at
+		if st.file != nil {
+			at = max(at, st.file.stamp)
+		}
+		t.commit = time.Unix(int64(at), 0)
 	}
 	t.tx = &event.Tx{ID: source[head:], Source: source, Commit: t.commit}
 	if p := st.prefix; p != nil {

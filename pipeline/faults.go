@@ -53,6 +53,16 @@ func faultUnclassified(op string, err error) *event.Fault {
 		Hint: "nothing was lost: start again, it goes on from the stored position. This is a bug, please report it with the log"}
 }
 
+func faultConnecting() *event.Fault {
+	return &event.Fault{Code: "OT6006", Class: event.Retry, Op: "start", Text: "source and sink were asked, and have not both answered so far",
+		Hint: "the source is waited for until start_timeout, a broker for ever"}
+}
+
+func faultNoAnswer() *event.Fault {
+	return &event.Fault{Code: "OT6007", Class: event.Environment, Op: "start", Text: "the source did not answer in time",
+		Hint: "look at the server and at what lies between; start_timeout is how long it is waited for"}
+}
+
 func faultStartTimeout(cause *event.Fault) *event.Fault {
 	f := *cause
 	f.Class, f.Immediate = event.Environment, true

@@ -34,6 +34,12 @@ type Source interface {
 	Close() error
 }
 
+// Fenced is a Source whose right to send may end in the middle of a session: it holds a lock against other processes. Fence is
+// asked after Open; it ends, with an *event.Fault as its cause, at the moment from which nothing more may be handed to the sink.
+type Fenced interface {
+	Fence() context.Context
+}
+
 // Lag is how far the source's reader is behind the server; the type is event's, since sources do not import this package.
 type Lag = event.Lag
 

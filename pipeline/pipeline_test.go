@@ -387,3 +387,108 @@ func TestCrashesLoseNothing(t *testing.T) {
 		})
 	}
 }
+
+// silentSource accepts a connection and says nothing.
+type silentSource struct{ *fakeSource }
+
+func (s silentSource) Open(ctx context.Context, _ event.Checkpoint) (event.Checkpoint, error) {
+	<-ctx.Done()
+	return event.Checkpoint{}, ctx.Err()
+}
+
+func TestASourceThatSaysNothingDoesNotStretchStartTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		src := silentSource{&fakeSource{log: newLog()}}
+		w := start(src.fakeSource, &fakeSink{}, &fakeStore{}, func(o *Options) { o.Source, o.StartTimeout = src, 5*time.Second })
+		pass(time.Second)
+		s, _, why := w.p.State()
+		require.Equal(t, Starting, s)
+		require.Equal(t, "OT6006", why[0].Fault.Code, "it says what it waits for")
+		f := event.AsFault(<-w.err)
+		w.end()
+		require.Equal(t, "OT6007", f.Code)
+		require.Equal(t, event.Environment, f.Class)
+		require.InDelta(t, 5, time.Since(began).Seconds(), 0.5)
+	})
+}
+
+func TestAStandbyWhoseServerGoesAwayIsGivenStartTimeoutFromThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		src := &fakeSource{log: newLog(), openErr: func() error {
+			if time.Since(began) < time.Hour {
+				return &event.Fault{Code: "OT3015", Class: event.Retry, Standby: true}
+			}
+			return &event.Fault{Code: "OT3001", Class: event.Environment}
+		}}
+		w := start(src, &fakeSink{}, &fakeStore{}, nil)
+		require.Equal(t, "OT3001", event.AsFault(<-w.err).Code)
+		w.end()
+		require.InDelta(t, time.Hour.Seconds()+30, time.Since(began).Seconds(), 15)
+	})
+}
+
+// fencedSource can lose the right to send.
+type fencedSource struct {
+	*fakeSource
+	mu    sync.Mutex
+	fence context.Context
+	lose  context.CancelCauseFunc
+}
+
+func (s *fencedSource) Open(ctx context.Context, from event.Checkpoint) (event.Checkpoint, error) {
+	s.mu.Lock()
+	s.fence, s.lose = context.WithCancelCause(context.Background())
+	s.mu.Unlock()
+	return s.fakeSource.Open(ctx, from)
+}
+
+func (s *fencedSource) Fence() context.Context { s.mu.Lock(); defer s.mu.Unlock(); return s.fence }
+
+func TestNothingIsHandedToTheSinkOnceTheRightToSendIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := make([]string, 100)
+		for i := range rows {
+			rows[i] = fmt.Sprint(i)
+		}
+		// The broker does not answer: the window is full, and the rest of the batch waits for room.
+		var held []uint64
+		answers := false
+		sink := &fakeSink{}
+		sink.hook = func(m *event.Message) bool {
+			if !answers {
+				held = append(held, m.Seq)
+			}
+			return !answers
+		}
+		var taken atomic.Bool
+		src := &fencedSource{fakeSource: &fakeSource{log: newLog(rows), batchRows: 100}}
+		src.openErr = func() error {
+			if taken.Load() {
+				return &event.Fault{Code: "OT3015", Class: event.Retry, Standby: true}
+			}
+			return nil
+		}
+		w := start(src.fakeSource, sink, &fakeStore{}, func(o *Options) { o.Source = src })
+		pass(time.Minute)
+		require.Len(t, sink.sent(), 10)
+		taken.Store(true)
+		src.lose(&event.Fault{Code: "OT3016", Class: event.Retry, Text: "lost"})
+		pass(time.Second)
+		_, _, why := w.p.State()
+		require.NotEmpty(t, why)
+		answers = true
+		for _, seq := range held {
+			w.p.Acked(seq)
+		}
+		pass(time.Hour)
+		require.Len(t, sink.sent(), 10, "room in the window is no reason to send")
+		taken.Store(false)
+		pass(time.Minute)
+		require.Subset(t, sink.sent(), rows)
+		w.stop()
+		require.NoError(t, <-w.err)
+		w.end()
+	})
+}

@@ -148,6 +148,9 @@ func (p *Pipeline) State() (State, time.Time, []Reason) {
 	s, since, f := p.state, p.since, p.failure
 	p.mu.Unlock()
 	rs := p.conds.reasons()
+	if s == Starting && len(rs) == 0 {
+		rs = []Reason{{Key: "source", Fault: faultConnecting(), Since: since}}
+	}
 	if s == Failed && f != nil {
 		rs = append([]Reason{{Key: "failed", Fault: f, Since: since}}, rs...)
 	}
@@ -268,11 +271,19 @@ func (p *Pipeline) sessions(ctx context.Context) error {
 	began := time.Now()
 	first := true
 	for {
-		opened, err := p.runSession(ctx)
+		var until time.Time
+		if first {
+			// Shorter than this no source can tell a wait as a standby from a server that says nothing.
+			until = began.Add(max(p.opts.StartTimeout, leastStart))
+		}
+		opened, err := p.runSession(ctx, until)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		f := event.AsFault(err)
+		if f == nil && first && !opened && errors.Is(err, context.DeadlineExceeded) {
+			f = faultNoAnswer()
+		}
 		if f == nil {
 			f = faultUnclassified("read", err)
 		}
@@ -290,7 +301,10 @@ func (p *Pipeline) sessions(ctx context.Context) error {
 		default:
 			return f
 		}
-		if first && !f.Standby && time.Since(began) >= p.opts.StartTimeout {
+		if f.Standby {
+			began = time.Now() // start_timeout is for a server that does not answer, and this one does
+		}
+		if first && time.Since(began) >= p.opts.StartTimeout {
 			return faultStartTimeout(f)
 		}
 		p.Condition("source", faultSourceLost(f))
@@ -361,11 +375,14 @@ func accepts(cp event.Checkpoint, code string) bool {
 // runSession opens the source at the stored checkpoint and reads until it fails. opened tells whether it streamed. The
 // source comes before the sink, so that a wrong table is told at once even while the broker is down; nothing is read
 // before the sink is open.
-func (p *Pipeline) runSession(ctx context.Context) (opened bool, err error) {
+//
+// Open is given until, where that is not zero, so that a server that accepts connections and says nothing does not stretch
+// start_timeout.
+func (p *Pipeline) runSession(ctx context.Context, until time.Time) (opened bool, err error) {
 	src := p.opts.Source
 	p.endSession(ctx)
 	from := p.Checkpoint()
-	start, err := src.Open(ctx, from)
+	start, err := p.open(ctx, until, from)
 	if err != nil {
 		_ = src.Close()
 		return false, err
@@ -415,7 +432,9 @@ func (p *Pipeline) runSession(ctx context.Context) (opened bool, err error) {
 	p.transition(Streaming)
 	p.log.Info("streaming", "from", start.Position.String())
 
-	err = p.loop(ctx, s)
+	reading, done := fenced(ctx, src)
+	err = p.loop(reading, s)
+	done()
 	if ctx.Err() != nil {
 		return true, err // finish drains while the session is still open, so that the last position is confirmed
 	}
@@ -424,6 +443,34 @@ func (p *Pipeline) runSession(ctx context.Context) (opened bool, err error) {
 		p.log.Debug("closing the source", "error", cerr)
 	}
 	return true, err
+}
+
+// leastStart is the least time that a first Open is given.
+const leastStart = 4 * time.Second
+
+func (p *Pipeline) open(ctx context.Context, until time.Time, from event.Checkpoint) (event.Checkpoint, error) {
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	return p.opts.Source.Open(ctx, from)
+}
+
+// fenced gives a context that ends as well, with the source's fault as its cause, when the source loses the right to send: also
+// while an event waits for room in the window.
+func fenced(ctx context.Context, src Source) (context.Context, func()) {
+	f, ok := src.(Fenced)
+	if !ok {
+		return ctx, func() {}
+	}
+	fence := f.Fence()
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(fence, func() { cancel(context.Cause(fence)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // endSession gives what is in flight a moment to be acked, so that less is sent again, saves, and lets go of the last
