@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -201,7 +202,7 @@ var errTaken = errors.New("the lock was taken")
 
 // take opens the session that holds the lock.
 func (s *Source) take(ctx context.Context, names locks) (l *heldLock, err error) {
-	c, err := s.connect(ctx)
+	c, err := s.connectSame(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -397,7 +398,7 @@ func (s *Source) nothingSince(from event.Checkpoint) bool {
 	}
 	if s.o.Kind == event.MariaDB {
 		pos, err := parseMariaPos(from.Position.GTID)
-		return err == nil && len(s.server.binlogPos.ahead(pos)) == 0
+		return err == nil && maps.Equal(pos, s.server.binlogPos)
 	}
 	set, err := parseGTIDSet(from.Position.GTID)
 	return err == nil && s.server.gtids && s.server.executed.minus(set).empty()

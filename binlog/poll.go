@@ -23,7 +23,7 @@ func (s *Source) pollEnd(ctx context.Context) {
 			var me *mysql.MyError
 			if !errors.As(err, &me) || serverGoes(me.Code) {
 				s.meta.close()
-				if c, cerr := s.connect(ctx); cerr == nil {
+				if c, cerr := s.connectSame(ctx); cerr == nil {
 					if s.prepare(ctx, c, s.server) != nil {
 						c.close()
 					} else {
