@@ -222,7 +222,19 @@ func (s *Source) connectFault(err error) *event.Fault {
 	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &record), errors.As(err, &alert), errors.As(err, &verify),
 		strings.Contains(err.Error(), "does not support TLS"), strings.Contains(err.Error(), "tls: "):
 		f.Code, f.Text = codeTLS, "TLS failed"
-		f.Hint = "check tls.mode and tls.ca; the server's certificates: SHOW VARIABLES LIKE 'ssl%'"
+		switch {
+		case strings.Contains(err.Error(), "does not support TLS"):
+			f.Text = "the server offers no TLS"
+			f.Hint = "give the server a certificate (ssl_cert, ssl_key); or, on a network that is trusted, tls.mode: disable"
+		case errors.As(err, &host):
+			f.Hint = "connect by a name that the server's certificate has, or check everything but the name with tls.mode: verify-ca"
+		case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+			f.Hint = "renew the server's certificate and load it: ALTER INSTANCE RELOAD TLS; (MariaDB: FLUSH SSL;)"
+		case errors.As(err, &unknown):
+			f.Hint = "set tls.ca to the certificate of the authority that signed the server's: SHOW VARIABLES LIKE 'ssl_ca'"
+		default:
+			f.Hint = "check tls.mode, tls.ca, tls.cert and tls.key; the server's certificates: SHOW VARIABLES LIKE 'ssl%'"
+		}
 	case strings.Contains(err.Error(), "auth"):
 		f.Code, f.Text = codeAuth, "authentication failed"
 		f.Hint = "check user and password"

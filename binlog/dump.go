@@ -16,9 +16,11 @@ import (
 
 const (
 	// heartbeatEvery is how often the server speaks when it has nothing to say; silenceLimit is when we stop believing that it
-	// is there. TCP keepalive would notice a half-open connection, but not a server that hangs.
+	// is there, after three of them. TCP keepalive would notice a half-open connection, but not a server that hangs. Before its first
+	// event a server may search its files for long.
 	heartbeatEvery = 10 * time.Second
-	silenceLimit   = 60 * time.Second
+	silenceLimit   = 3 * heartbeatEvery
+	openLimit      = 2 * silenceLimit
 	// writeTimeout is the session's net_write_timeout: how long the server waits for a reader whose sink is down.
 	writeTimeout = 24 * time.Hour
 
@@ -184,7 +186,7 @@ func (s *Source) scan(ctx context.Context, from, to place, t *table) (found plac
 	if err := s.dump(ctx, c, origin{file: from.file, pos: from.pos}, s.side("scan"), dumpNonBlock); err != nil {
 		return place{}, err
 	}
-	rd := c.reader(silenceLimit, 1<<20)
+	rd := c.reader(openLimit, 1<<20)
 	stop := context.AfterFunc(ctx, func() { _ = rd.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	here := from

@@ -295,7 +295,7 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 	}
 	st := &stream{
 		s: s, asm: newAssembler(s.pool), spillAt: spillAt, ledger: l, log: s.log, sids: map[sid]*sid{}, byFile: from.set == nil && from.maria == nil, domains: newDomains(from.maria),
-		rd: c.reader(silenceLimit, 2*s.rowLimit+64<<10),
+		rd: c.reader(openLimit, 2*s.rowLimit+64<<10),
 	}
 	st.rd.overflow = st.overflow
 	if cp.Prefix != nil {
@@ -313,6 +313,7 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 			return err
 		}
 	}
+	st.rd.timeout = silenceLimit
 	// A stored position keeps its file until the stream has a boundary of its own; one without (a GTID set given by a person)
 	// takes the file that the server begins with, and no place in it: what lies before the set's end there was not asked for.
 	if cp.Position.File == "" && st.file != nil {

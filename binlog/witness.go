@@ -186,7 +186,7 @@ func (s *Source) peek(ctx context.Context, from origin, look func(h header, body
 	if err := s.dump(ctx, c, from, s.side("peek"), dumpNonBlock); err != nil {
 		return err
 	}
-	rd := c.reader(silenceLimit, 1<<20)
+	rd := c.reader(openLimit, 1<<20)
 	stop := context.AfterFunc(ctx, func() { _ = rd.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	sum := false

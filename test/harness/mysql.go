@@ -23,6 +23,8 @@ type MySQLOptions struct {
 	Flags []string
 	// MariaDB runs MariaDB 10.11 instead.
 	MariaDB bool
+	// Files are put into the container before it starts, by absolute path, readable for the server.
+	Files map[string]string
 }
 
 // MySQL is a running MySQL or MariaDB.
@@ -45,7 +47,7 @@ func StartMySQL(t testing.TB, opts MySQLOptions) *MySQL {
 }
 
 func runMySQL(ctx context.Context, opts MySQLOptions) (*MySQL, error) {
-	s := spec{kind: "mysql", image: image("OUTTAIL_MYSQL_IMAGE", "mysql:9.7"), ports: 1, memory: 2 << 30}
+	s := spec{kind: "mysql", image: image("OUTTAIL_MYSQL_IMAGE", "mysql:9.7"), ports: 1, memory: 2 << 30, files: opts.Files}
 	cmd := []string{
 		"mysqld", "--server-id=1", "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=OFF",
 		// A killed process loses nothing that it has written; only a power cut would, and that is not tested.
@@ -84,6 +86,12 @@ func (m *MySQL) close() {
 
 // Addr is host:port.
 func (m *MySQL) Addr() string { return net.JoinHostPort(m.Host, strconv.Itoa(m.Port)) }
+
+// WriteFile replaces a file in the server's container.
+func (m *MySQL) WriteFile(t testing.TB, path, content string) {
+	t.Helper()
+	require.NoError(t, m.c.CopyToContainer(t.Context(), []byte(content), path, 0o644))
+}
 
 // DSN is go-sql-driver's data source name for a user and a default database.
 func (m *MySQL) DSN(user, password, database string) string {

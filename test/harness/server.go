@@ -58,6 +58,7 @@ type spec struct {
 	// container gives, for chosen host ports, the command, the environment and the container's ports in the same order.
 	container func(ports []int) (cmd []string, env map[string]string, inside []int)
 	memory    int64
+	files     map[string]string
 }
 
 var quiet = sync.OnceFunc(func() { tclog.SetDefault(tclog.NewNoopLogger()) })
@@ -92,6 +93,9 @@ func (s spec) run(ctx context.Context) (*testcontainers.DockerContainer, []int, 
 				hc.PortBindings = bindings
 				hc.Memory = s.memory
 			}),
+		}
+		for path, content := range s.files {
+			opts = append(opts, testcontainers.WithFiles(testcontainers.ContainerFile{Reader: strings.NewReader(content), ContainerFilePath: path, FileMode: 0o644}))
 		}
 		if cmd != nil {
 			opts = append(opts, testcontainers.WithCmd(cmd...))
