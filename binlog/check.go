@@ -39,7 +39,8 @@ func (s *Source) check(ctx context.Context, c *conn) error {
 	if sv.image != "" && !strings.EqualFold(sv.image, "FULL") {
 		return lacks(codeImage, "binlog_row_image is "+sv.image, "SET GLOBAL binlog_row_image = 'FULL';\n(and in the configuration; sessions that are open keep the old one)")
 	}
-	if err := s.checkGrants(ctx, c); err != nil {
+	byColumn, err := s.checkGrants(ctx, c)
+	if err != nil {
 		return err
 	}
 	for i := range s.tables {
@@ -57,6 +58,13 @@ func (s *Source) check(ctx context.Context, c *conn) error {
 				}
 			}
 			return lacks(codeTable, "table "+t.name+" does not exist", "create it (outtail init --source "+s.o.Kind+" prints the SQL), or correct tables in the configuration")
+		}
+		if byColumn {
+			// Who may see some columns only gets a definition with holes, and would decode rows by it.
+			var me *mysql.MyError
+			if _, err := c.query(ctx, "SELECT * FROM "+backtick(t.schema)+"."+backtick(t.table)+" LIMIT 0"); errors.As(err, &me) {
+				return s.queryFault("look at table "+t.name, err)
+			}
 		}
 		names := make([]column, len(d))
 		for i := range d {
@@ -81,16 +89,20 @@ func columnNames(d definition) string {
 }
 
 // checkGrants reads the user's global privileges. What roles give shows too, as far as they are active.
-func (s *Source) checkGrants(ctx context.Context, c *conn) error {
+// byColumn says that some privilege is one on columns.
+func (s *Source) checkGrants(ctx context.Context, c *conn) (byColumn bool, err error) {
 	r, err := c.query(ctx, "SHOW GRANTS")
 	if err != nil {
-		return s.queryFault("read the user's privileges", err)
+		return false, s.queryFault("read the user's privileges", err)
 	}
 	var all strings.Builder
 	roles := false
 	for i := range r.RowNumber() {
 		line, _ := r.GetString(i, 0)
 		up := strings.ToUpper(line)
+		if head, _, ok := strings.Cut(up, " ON "); ok && strings.Contains(head, "(") {
+			byColumn = true
+		}
 		if strings.Contains(up, " ON *.* TO ") {
 			head, _, _ := strings.Cut(up, " ON *.* TO ")
 			all.WriteString(head + ",")
@@ -100,12 +112,12 @@ func (s *Source) checkGrants(ctx context.Context, c *conn) error {
 	}
 	have := all.String()
 	if strings.Contains(have, "ALL PRIVILEGES") {
-		return nil
+		return byColumn, nil
 	}
 	slave := strings.Contains(have, "REPLICATION SLAVE") || strings.Contains(have, "REPLICATION REPLICA")
 	client := strings.Contains(have, "REPLICATION CLIENT") || strings.Contains(have, "BINLOG MONITOR") || strings.Contains(have, "SUPER")
 	if slave && client || roles {
-		return nil // with roles the server itself says no where it must
+		return byColumn, nil // with roles the server itself says no where it must
 	}
 	missing := "REPLICATION SLAVE"
 	if slave {
@@ -114,5 +126,5 @@ func (s *Source) checkGrants(ctx context.Context, c *conn) error {
 			missing = "BINLOG MONITOR"
 		}
 	}
-	return s.privilegeFault("check the server", missing)
+	return byColumn, s.privilegeFault("check the server", missing)
 }

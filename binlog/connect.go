@@ -265,7 +265,8 @@ func (s *Source) queryFault(op string, err error) *event.Fault {
 	var me *mysql.MyError
 	if errors.As(err, &me) {
 		switch me.Code {
-		case mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR, mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_TABLEACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR:
+		case mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR, mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_TABLEACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR,
+			mysql.ER_COLUMNACCESS_DENIED_ERROR:
 			return s.privilegeFault(op, me.Message)
 		}
 		f.Text = "the server refused"
