@@ -93,6 +93,9 @@ func (a *assembler) commit(at uint64) {
 	s.bounds = append(s.bounds, event.Bound{After: a.done.events, At: at})
 }
 
+// settle finishes everything so far, inside of a transaction that is known to have committed.
+func (a *assembler) settle() { a.done = a.here() }
+
 // cut drops everything behind a mark.
 func (a *assembler) cut(m mark) {
 	for _, s := range a.segs[m.seg+1:] {

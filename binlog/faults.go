@@ -45,6 +45,7 @@ const (
 	codeDamaged      = "OT3034"
 	codeUnread       = "OT3035"
 	codeSpill        = "OT3036"
+	codeEngine       = "OT3037"
 	codeValue        = "OT3040"
 	codeTooLarge     = "OT3041"
 )

@@ -23,6 +23,8 @@ type logWriter struct {
 	seq byte
 	pos uint32
 	at  uint32
+
+	begins map[uint32]int // where in the bytes the event lies that begins at a position
 }
 
 func (w *logWriter) packet(p []byte) {
@@ -39,6 +41,10 @@ func (w *logWriter) packet(p []byte) {
 }
 
 func (w *logWriter) event(kind byte, flags uint16, body []byte) {
+	if w.begins == nil {
+		w.begins = map[uint32]int{}
+	}
+	w.begins[w.pos] = w.Len()
 	size := uint32(headerLen + len(body) + 4)
 	next := uint32(0)
 	if flags&flagArtificial == 0 {
@@ -57,14 +63,30 @@ func (w *logWriter) event(kind byte, flags uint16, body []byte) {
 
 // file begins a file.
 func (w *logWriter) file(name string) {
-	w.event(evRotate, flagArtificial, append(binary.LittleEndian.AppendUint64(nil, 4), name...))
+	w.rotateTo(name, 4)
 	w.pos = 4
+	w.description(0)
+}
+
+func (w *logWriter) rotateTo(name string, pos uint64) {
+	w.event(evRotate, flagArtificial, append(binary.LittleEndian.AppendUint64(nil, pos), name...))
+}
+
+func (w *logWriter) description(flags uint16) {
 	body := make([]byte, 57, 100)
 	body[0] = 4
 	copy(body[2:], "9.7.0")
 	body[56] = headerLen
 	body = append(body, make([]byte, 41)...)
-	w.event(evFormatDescription, 0, append(body, 1))
+	w.event(evFormatDescription, flags, append(body, 1))
+}
+
+// from is what a dump from a position sends.
+func (w *logWriter) from(log []byte, name string, pos uint64) []byte {
+	head := &logWriter{}
+	head.rotateTo(name, pos)
+	head.description(flagArtificial)
+	return append(head.Bytes(), log[w.begins[uint32(pos)]:]...)
 }
 
 func (w *logWriter) gtid(n int64) {
@@ -168,9 +190,8 @@ func feed(t testing.TB, log io.Reader, end error, change ...func(*Options)) (*So
 	s.known = map[*table]*known{&s.tables[0]: {proved: definition{{"id", "bigint", ""}, {"payload", "longtext", "utf8mb4"}}}}
 	st := &stream{
 		s: s, asm: newAssembler(s.pool), spillAt: 4 << 20, ledger: &ledger{at: folded{set: newGTIDSet()}}, log: s.log, sids: map[sid]*sid{}, domains: newDomains(nil),
-		rd: newWireReader(&fedConn{Reader: log, end: end, wake: make(chan struct{}, 1)}, time.Minute, 2*s.rowLimit+64<<10),
 	}
-	st.rd.overflow = st.overflow
+	st.readFrom(newWireReader(&fedConn{Reader: log, end: end, wake: make(chan struct{}, 1)}, time.Minute, s.readLimit()))
 	s.st = st
 	s.ledger.Store(st.ledger)
 	t.Cleanup(func() { _ = s.Close() })

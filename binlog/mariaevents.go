@@ -96,7 +96,7 @@ func (st *stream) mariaRows(h header, body []byte) error {
 		return err
 	}
 	if plain == evUpdateRows || plain == evUpdateRowsV1 {
-		return st.update(plain, body)
+		return st.updated(p, 1) // compressed, they are not worth counting
 	}
 	_, rows, ok := parseRowImage(head.body)
 	if !ok {

@@ -26,11 +26,14 @@ type Options struct {
 	OnUpdate string // "ignore", "warn" or "halt": what an UPDATE of an outbox row means
 	Columns  event.Columns
 
-	RowLimit   int    // bytes; a larger row is a Record fault; 0: 16 MiB
-	SpillDir   string // where transactions beyond 32 MiB wait; "" keeps them in memory, for tests
-	SpillLimit int64  // bytes; 0: 10 GiB
+	RowLimit   int         // bytes; a larger row is a Record fault; 0: 16 MiB
+	SpillDir   string      // where transactions beyond 32 MiB wait; "" keeps them in memory, for tests
+	SpillLimit int64       // bytes, by all sources that share SpillSpace; 0: 10 GiB
+	SpillSpace *SpillSpace // what is in SpillDir; nil: nobody else writes there
 
 	Logger *slog.Logger
+	// Filtered, where not nil, is told of rows of our tables that are no events: "updated", "deleted".
+	Filtered func(reason string, rows int)
 	// Conditions, where not nil, is told what keeps the source from working; nil clears. Key: "spill".
 	Conditions func(key string, f *event.Fault)
 }

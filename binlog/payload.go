@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"io"
-	"os"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -14,7 +13,7 @@ import (
 // inflated is a TRANSACTION_PAYLOAD_EVENT (binlog_transaction_compression) that is being read: the events of one transaction,
 // compressed, without checksums of their own. They are inflated one by one, because the whole may be large (I11).
 type inflated struct {
-	src io.Closer // the file that a giant was put into; may be nil
+	src *spill // the file that a giant was put into; may be nil
 	in  io.Reader
 	buf []byte
 }
@@ -22,37 +21,31 @@ type inflated struct {
 // maxWindow bounds the memory of one decoder; the server's levels stay below (windowLog 27).
 const maxWindow = 128 << 20
 
-// giant is the part of a TRANSACTION_PAYLOAD_EVENT that the reader's limit cuts off: it waits in a file, since without it the
-// transaction could not be read at all.
-type giant struct {
-	f *os.File
-}
-
-// overflow gives a TRANSACTION_PAYLOAD_EVENT a file for what does not fit; others are dropped there.
+// overflow gives a TRANSACTION_PAYLOAD_EVENT a file for what the reader's limit cuts off, since without that the transaction could
+// not be read at all; of others it is dropped.
 func (st *stream) overflow(kept []byte) (io.Writer, error) {
 	if len(kept) < 1+headerLen || kept[5] != evTransactionPayload || st.s.o.SpillDir == "" {
 		return nil, nil
 	}
-	p, err := newSpill(st.s.o.SpillDir, st.s.o.Pipeline+".payload", st.s.o.SpillLimit)
+	p, err := newSpill(st.s.o.SpillDir, st.s.o.Pipeline+".payload", st.s.o.SpillLimit, st.s.o.SpillSpace)
 	if err != nil {
 		return nil, st.spillFault(err)
 	}
-	st.giant = &giant{f: p.f}
-	return &overflowing{st: st, f: p.f, left: st.s.o.SpillLimit}, nil
+	st.giant = p
+	return &overflowing{st: st, to: p}, nil
 }
 
 // overflowing writes what a giant event has beyond the limit, and says what is wrong where it cannot: the connection is not.
 type overflowing struct {
-	st   *stream
-	f    io.Writer
-	left int64
+	st *stream
+	to *spill
 }
 
 func (o *overflowing) Write(b []byte) (int, error) {
-	if o.left -= int64(len(b)); o.left < 0 {
-		return 0, o.st.spillFault(errSpillFull)
+	if err := o.to.reserve(int64(len(b))); err != nil {
+		return 0, o.st.spillFault(err)
 	}
-	n, err := o.f.Write(b)
+	n, err := o.to.f.Write(b)
 	if err != nil {
 		return n, o.st.spillFault(err)
 	}
@@ -100,7 +93,7 @@ func (st *stream) giantPayload(ev []byte, total int) error {
 	}
 	head := len(ev) - len(data)
 	in := io.LimitReader(io.MultiReader(bytes.NewReader(data), bufio.NewReaderSize(g.f, 256<<10)), int64(size-head))
-	inf := &inflated{src: g.f, in: in}
+	inf := &inflated{src: g, in: in}
 	if compressed {
 		if err := st.inflater(inf, in); err != nil {
 			return err
@@ -180,9 +173,7 @@ func (st *stream) stepInflated() error {
 	head := inf.buf[:headerLen]
 	if _, err := io.ReadFull(inf.in, head); err != nil {
 		st.inflate = nil
-		if inf.src != nil {
-			_ = inf.src.Close()
-		}
+		_ = inf.src.discard()
 		if err == io.EOF {
 			return nil
 		}

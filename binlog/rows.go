@@ -129,3 +129,58 @@ func (l *layout) decode(s *segment, ev *event.Event, img rowImage, b []byte) (re
 	}
 	return b, badColumn, bad, nil
 }
+
+// countRows counts the rows of an update (two images each) or delete event, as far as they can be told apart by their types alone.
+func (t *tableMap) countRows(b []byte, update bool) (n int) {
+	first, b, ok := parseRowImage(b)
+	if !ok || first.columns != len(t.columns) {
+		return 0
+	}
+	images := []rowImage{first}
+	if update {
+		size := (first.columns + 7) / 8
+		if len(b) < size {
+			return 0
+		}
+		second := rowImage{columns: first.columns, present: b[:size]}
+		for i := range first.columns {
+			second.count += int(second.present[i/8] >> (i % 8) & 1)
+		}
+		images, b = append(images, second), b[size:]
+	}
+	for len(b) > 0 {
+		for i := range images {
+			if b, ok = t.skipRow(&images[i], b); !ok {
+				return n
+			}
+		}
+		n++
+	}
+	return n
+}
+
+func (t *tableMap) skipRow(img *rowImage, b []byte) (rest []byte, ok bool) {
+	nulls := (img.count + 7) / 8
+	if len(b) < nulls {
+		return nil, false
+	}
+	null := b[:nulls]
+	b = b[nulls:]
+	bit := 0
+	for i := range t.columns {
+		if img.present[i/8]>>(i%8)&1 == 0 {
+			continue
+		}
+		isNull := null[bit>>3]>>(bit&7)&1 == 1
+		bit++
+		if isNull {
+			continue
+		}
+		f := field{column: t.columns[i]}
+		f.size, f.n = valueSize(&f.column)
+		if _, b, ok = f.valueEnd(b); !ok {
+			return nil, false
+		}
+	}
+	return b, true
+}

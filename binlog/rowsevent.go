@@ -109,13 +109,16 @@ func (st *stream) rowsEvent(h header, body []byte) error {
 	}
 	tx := st.txRef(h)
 	for len(rows) > 0 {
-		if st.tx.rows < st.tx.skip {
-			// Delivered before, by the stored prefix: its place is counted, its values are not wanted.
+		counts, wanted := st.tx.place(st.again)
+		if !wanted {
+			// Its place is counted, its values are not wanted: delivered before, by the stored prefix, or to be later.
 			st.scratch.buf = st.scratch.buf[:0]
 			if rows, _, _, err = p.layout.decode(&st.scratch, &event.Event{}, img, rows); err != nil {
 				return st.rowFault(p, err)
 			}
-			st.tx.rows++
+			if counts {
+				st.tx.rows++
+			}
 			continue
 		}
 		seg := st.asm.room()
@@ -140,11 +143,14 @@ func (st *stream) rowsEvent(h header, body []byte) error {
 			ev.Err = &event.Fault{Code: codeValue, Class: event.Record, Op: "read a row of " + p.table.name, Place: st.here(),
 				Text: "column " + column, Hint: "correct the column or the mapping; the row follows its poison policy", Err: bad}
 		}
-		if st.asm.pending() > st.spillAt {
+		if st.asm.pending() > st.spillAt && !st.again.flowing() {
 			if err := st.spillOut(); err != nil {
 				return err
 			}
 		}
+	}
+	if st.again.flowing() {
+		st.asm.settle()
 	}
 	return nil
 }
@@ -174,15 +180,23 @@ func (st *stream) oversized(h header, body []byte, total int) error {
 			return err
 		}
 		tx := st.txRef(h)
-		if st.tx.rows >= st.tx.skip {
+		counts, wanted := st.tx.place(st.again)
+		if wanted {
 			seg := st.asm.room()
 			seg.events = append(seg.events, event.Event{Tx: tx, Index: st.tx.rows, Table: p.table.name, Size: eventOverhead, Err: st.tooLarge(p.table, total)})
 		}
-		st.tx.rows++
+		if counts {
+			st.tx.rows++
+		}
+		if st.again.flowing() {
+			st.asm.settle()
+		}
 		return nil
 	case evUpdateRows, evUpdateRowsV1, evPartialUpdateRows:
 		return st.update(h.kind, body)
-	case evDeleteRows, evDeleteRowsV1, evRowsQuery, evMariaAnnotate, evMariaUpdateCompressed, evMariaUpdateCompressd2,
+	case evDeleteRows, evDeleteRowsV1:
+		return st.deleted(h.kind, body)
+	case evRowsQuery, evMariaAnnotate, evMariaUpdateCompressed, evMariaUpdateCompressd2,
 		evMariaDeleteCompressed, evMariaDeleteCompressd2, evUserVar, evBeginLoadQuery, evTransactionContext, evViewChange:
 		return nil
 	case evQuery, evExecuteLoadQuery, evMariaQueryCompressed:
@@ -198,12 +212,36 @@ func (st *stream) oversized(h header, body []byte, total int) error {
 
 // update applies on_update.
 func (st *stream) update(kind byte, body []byte) error {
-	p, _, err := st.planOf(kind, body)
+	p, head, err := st.planOf(kind, body)
 	if p == nil || err != nil {
 		return err
 	}
-	if f := st.s.sawUpdate(p.table, st.here()); f != nil {
+	rows := 1 // nobody counts those of a partial update (JSON)
+	if kind != evPartialUpdateRows {
+		rows = max(1, p.tm.countRows(head.body, true))
+	}
+	return st.updated(p, rows)
+}
+
+func (st *stream) updated(p *plan, rows int) error {
+	if st.again.flowing() {
+		rows = 0 // counted when they were read first
+	}
+	if f := st.s.sawUpdate(p.table, st.here(), rows); f != nil {
 		return st.excuse(f)
 	}
+	return nil
+}
+
+// deleted counts: cleaning up is normal.
+func (st *stream) deleted(kind byte, body []byte) error {
+	p, head, err := st.planOf(kind, body)
+	if p == nil || err != nil {
+		return err
+	}
+	if st.again.flowing() {
+		return nil
+	}
+	st.s.o.Filtered("deleted", max(1, p.tm.countRows(head.body, false)))
 	return nil
 }

@@ -182,3 +182,25 @@ func (s *Source) value(ctx context.Context, c *conn, q string) (string, error) {
 	}
 	return r.GetString(0, 0)
 }
+
+// transactional reports whether a table's storage engine takes rows back; what is not known is taken for no.
+func (s *Source) transactional(ctx context.Context, t *table) (bool, error) {
+	if s.meta == nil {
+		return true, nil
+	}
+	c, err := s.connectSame(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer c.close()
+	r, err := c.query(ctx, "SELECT e.TRANSACTIONS FROM information_schema.TABLES AS t JOIN information_schema.ENGINES AS e ON e.ENGINE = t.ENGINE"+
+		" WHERE t.TABLE_SCHEMA = "+quote(t.schema)+" AND t.TABLE_NAME = "+quote(t.table))
+	if err != nil {
+		return false, s.queryFault("look at the storage engine of "+t.name, err)
+	}
+	if r.RowNumber() == 0 {
+		return false, nil
+	}
+	yes, _ := r.GetString(0, 0)
+	return strings.EqualFold(yes, "YES"), nil
+}

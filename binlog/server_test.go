@@ -2,6 +2,7 @@ package binlog_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -168,3 +169,5 @@ func requireFault(t testing.TB, err error, code string, class event.Class) *even
 }
 
 func flat(gtid string) string { return strings.ReplaceAll(gtid, "\n", "") }
+
+func logTo(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }

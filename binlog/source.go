@@ -59,6 +59,7 @@ type Source struct {
 		said  time.Time
 	}
 	statements time.Time // when statement logging was last said
+	carriers   carriers
 }
 
 // New checks the options. It connects to nothing.
@@ -73,6 +74,9 @@ func New(o Options) (*Source, error) {
 	s.log = s.log.With("pipeline", o.Pipeline)
 	if s.o.Conditions == nil {
 		s.o.Conditions = func(string, *event.Fault) {}
+	}
+	if s.o.Filtered == nil {
+		s.o.Filtered = func(string, int) {}
 	}
 	if o.Kind != event.MySQL && o.Kind != event.MariaDB {
 		return nil, bad(fmt.Sprintf("kind %q is not mysql or mariadb", o.Kind), "")
@@ -102,6 +106,9 @@ func New(o Options) (*Source, error) {
 	}
 	if s.o.SpillLimit <= 0 {
 		s.o.SpillLimit = defaultSpillLimit
+	}
+	if s.o.SpillSpace == nil {
+		s.o.SpillSpace = &SpillSpace{}
 	}
 	if s.seed == "" {
 		host, _ := os.Hostname()
@@ -295,9 +302,9 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 	}
 	st := &stream{
 		s: s, asm: newAssembler(s.pool), spillAt: spillAt, ledger: l, log: s.log, sids: map[sid]*sid{}, byFile: from.set == nil && from.maria == nil, domains: newDomains(from.maria),
-		rd: c.reader(openLimit, 2*s.rowLimit+64<<10),
+		redial: s.dumpAgain,
 	}
-	st.rd.overflow = st.overflow
+	st.readFrom(c.reader(openLimit, s.readLimit()))
 	if cp.Prefix != nil {
 		p := *cp.Prefix
 		st.prefix = &p
@@ -336,6 +343,9 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 	s.ledger.Store(l)
 	return nil
 }
+
+// readLimit is how much of one event is kept in memory: a row at its limit, before and after, and what goes with it.
+func (s *Source) readLimit() int { return 2*s.rowLimit + 64<<10 }
 
 // Read gives the next batch.
 func (s *Source) Read(ctx context.Context) (*event.Batch, error) {
@@ -470,10 +480,10 @@ func (s *Source) Close() error {
 			_ = s.st.spill.discard()
 		}
 		if s.st.giant != nil {
-			_ = s.st.giant.f.Close()
+			_ = s.st.giant.discard()
 		}
-		if inf := s.st.inflate; inf != nil && inf.src != nil {
-			_ = inf.src.Close()
+		if inf := s.st.inflate; inf != nil {
+			_ = inf.src.discard()
 		}
 		if s.st.zstd != nil {
 			s.st.zstd.Close()
@@ -483,16 +493,17 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// sawUpdate applies on_update.
-func (s *Source) sawUpdate(t *table, at string) *event.Fault {
-	switch s.o.OnUpdate {
-	case "ignore":
-		return nil
-	case "halt":
+// sawUpdate applies on_update to rows of one event.
+func (s *Source) sawUpdate(t *table, at string, rows int) *event.Fault {
+	if s.o.OnUpdate == "halt" {
 		return &event.Fault{Code: codeUpdate, Class: event.Safety, Op: "read the binlog", Place: at, Text: "a row of " + t.name + " was updated (UPDATE, REPLACE or ON DUPLICATE KEY UPDATE)",
 			Hint: "on_update: warn goes on without it. " + s.ways(codeUpdate, "GTID", "FILE:POS")}
 	}
-	s.updates.count++
+	s.o.Filtered("updated", rows)
+	if s.o.OnUpdate == "ignore" {
+		return nil
+	}
+	s.updates.count += uint64(rows)
 	if time.Since(s.updates.said) > time.Minute {
 		s.updates.said = time.Now()
 		s.log.Warn("rows of an outbox table are updated; only inserts are events (on_update: ignore silences this)", "table", t.name, "at", at, "updates", s.updates.count)
@@ -500,12 +511,17 @@ func (s *Source) sawUpdate(t *table, at string) *event.Fault {
 	return nil
 }
 
-// sawStatement warns of statement logging beside us: what a trigger inserts by a statement cannot be seen.
-func (s *Source) sawStatement(at string) {
-	if time.Since(s.statements) > time.Minute {
-		s.statements = time.Now()
-		s.log.Warn("a session logs statements instead of rows; outbox rows that a trigger or routine inserts there cannot be seen (SET GLOBAL binlog_format = 'ROW', and in no session otherwise)", "at", at)
+// sawStatement warns of statement logging beside us.
+func (s *Source) sawStatement(at, schema string) {
+	if time.Since(s.statements) < time.Minute {
+		return
 	}
+	s.statements = time.Now()
+	text := "a session logs statements instead of rows; outbox rows that it inserts cannot be read (SET GLOBAL binlog_format = 'ROW', and in no session otherwise)"
+	if see := s.carriers.trigger; see == nil || !see(schema) {
+		text += "; whether triggers there insert into an outbox table cannot be seen (GRANT TRIGGER ON " + backtick(schema) + ".* would show it)"
+	}
+	s.log.Warn(text, "at", at)
 }
 
 // dropOldSpill removes what a killed process left.

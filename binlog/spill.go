@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/outtail/outtail/event"
 )
@@ -23,12 +24,33 @@ type spill struct {
 	w     *bufio.Writer
 	size  int64
 	limit int64
+	space *SpillSpace
 	buf   []byte
 }
 
-var errSpillFull = errors.New("limits.spill is reached")
+// SpillSpace counts what all sources of a process have in their one spill folder. The zero value is ready.
+type SpillSpace struct{ used atomic.Int64 }
 
-func newSpill(dir, pipeline string, limit int64) (*spill, error) {
+// errSpillFull: what is written is larger than limits.spill by itself; errSpillShared: together with what others wrote.
+var (
+	errSpillFull   = errors.New("limits.spill is reached")
+	errSpillShared = errors.New("limits.spill is reached by the transactions of all pipelines together")
+)
+
+// reserve makes room for n bytes more.
+func (p *spill) reserve(n int64) error {
+	if p.size+n > p.limit {
+		return errSpillFull
+	}
+	if p.space.used.Add(n) > p.limit {
+		p.space.used.Add(-n)
+		return errSpillShared
+	}
+	p.size += n
+	return nil
+}
+
+func newSpill(dir, pipeline string, limit int64, space *SpillSpace) (*spill, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -37,7 +59,7 @@ func newSpill(dir, pipeline string, limit int64) (*spill, error) {
 		return nil, err
 	}
 	_ = os.Remove(f.Name())
-	return &spill{f: f, w: bufio.NewWriterSize(f, 256<<10), limit: limit}, nil
+	return &spill{f: f, w: bufio.NewWriterSize(f, 256<<10), limit: limit, space: space}, nil
 }
 
 // append writes one row: index, table, fault, then per role a byte (0 unset, 1 NULL, 2 value) and the value.
@@ -71,19 +93,16 @@ func (p *spill) append(ev *event.Event) error {
 		}
 	}
 	p.buf = b
-	if p.size+int64(len(b))+binary.MaxVarintLen64 > p.limit {
-		return errSpillFull
-	}
 	var n [binary.MaxVarintLen64]byte
 	k := binary.PutUvarint(n[:], uint64(len(b)))
+	if err := p.reserve(int64(k + len(b))); err != nil {
+		return err
+	}
 	if _, err := p.w.Write(n[:k]); err != nil {
 		return err
 	}
-	if _, err := p.w.Write(b); err != nil {
-		return err
-	}
-	p.size += int64(k + len(b))
-	return nil
+	_, err := p.w.Write(b)
+	return err
 }
 
 func appendString(b []byte, s string) []byte {
@@ -99,6 +118,7 @@ func (p *spill) truncate(offset int64) error {
 		return err
 	}
 	_, err := p.f.Seek(offset, io.SeekStart)
+	p.space.used.Add(offset - p.size)
 	p.size = offset
 	return err
 }
@@ -110,6 +130,7 @@ func (p *spill) discard() error {
 	}
 	err := p.f.Close()
 	p.f = nil
+	p.space.used.Add(-p.size)
 	return err
 }
 
@@ -224,7 +245,7 @@ func (st *stream) spillOut() error {
 		return nil
 	}
 	if st.spill == nil {
-		p, err := newSpill(st.s.o.SpillDir, st.s.o.Pipeline, st.s.o.SpillLimit)
+		p, err := newSpill(st.s.o.SpillDir, st.s.o.Pipeline, st.s.o.SpillLimit, st.s.o.SpillSpace)
 		if err != nil {
 			return st.spillFault(err)
 		}
@@ -241,6 +262,9 @@ func (st *stream) spillOut() error {
 		}
 		return st.spill.append(ev)
 	})
+	if errors.Is(err, errSpillFull) {
+		return st.countOnly()
+	}
 	if err != nil {
 		return st.spillFault(err)
 	}
@@ -256,11 +280,16 @@ func (st *stream) spillOut() error {
 func (st *stream) spillFault(err error) error {
 	f := &event.Fault{Code: codeSpill, Class: event.Retry, Op: "keep a large transaction in " + st.s.o.SpillDir, Place: st.here(),
 		Text: "the spill file cannot be written", Hint: "free space on that disk; the transaction is read again", Err: err}
-	if errors.Is(err, errSpillFull) {
-		f.Class = event.Safety
-		f.Text = fmt.Sprintf("the transaction is larger than limits.spill (%d bytes)", st.s.o.SpillLimit)
+	switch {
+	case errors.Is(err, errSpillFull):
+		f.Class, f.Err = event.Safety, nil
+		f.Text = fmt.Sprintf("a compressed transaction is larger than limits.spill (%d bytes)", st.s.o.SpillLimit)
 		f.Hint = "raise limits.spill and start again; nothing is lost"
 		return f
+	case errors.Is(err, errSpillShared):
+		f.Err = nil
+		f.Text = fmt.Sprintf("limits.spill (%d bytes) is reached by the large transactions of all pipelines together", st.s.o.SpillLimit)
+		f.Hint = "it is tried again when those of the others are through; raise limits.spill where the disk has room"
 	}
 	// Each new session meets the same transaction: what holds it up is said as long as it does, not only between sessions.
 	st.s.o.Conditions(conditionSpill, f)
@@ -282,9 +311,6 @@ type drain struct {
 
 // startDrain begins to release; the log is not read on before all of it was handed out.
 func (st *stream) startDrain(g group) error {
-	if err := st.spillOut(); err != nil {
-		return err
-	}
 	r, err := st.spill.reader()
 	if err != nil {
 		return st.spillFault(err)

@@ -18,8 +18,9 @@ const (
 	stmtXAEnd               // XA END: the transaction goes on
 	stmtXACommit            // XA COMMIT, XA ROLLBACK of what was prepared before
 	stmtXARollback
-	stmtDML // INSERT, REPLACE, UPDATE, DELETE, LOAD as a statement
-	stmtDDL // ALTER, RENAME, CREATE, DROP of a table or schema
+	stmtDML    // INSERT, REPLACE, UPDATE, DELETE, LOAD as a statement
+	stmtSelect // SELECT: only one that runs a function that writes is logged
+	stmtDDL    // ALTER, RENAME, CREATE, DROP of a table or schema
 )
 
 // statement classifies a statement by its first words; name is a savepoint's.
@@ -60,29 +61,30 @@ func statement(text []byte) (kind stmtKind, name string) {
 		return stmtOther, ""
 	case "INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "WITH":
 		return stmtDML, ""
+	case "SELECT", "DO", "CALL":
+		return stmtSelect, ""
 	case "RENAME", "ALTER", "CREATE", "DROP":
 		return stmtDDL, ""
-	}
-	if len(t) > 2 && t[0] == '/' {
-		return stmtDDL, "" // a versioned comment: whatever it hides
 	}
 	return stmtOther, ""
 }
 
-// skipComments skips blanks and comments, but not versioned ones, whose text the server runs.
+// skipComments skips blanks and comments; of versioned ones, whose text the server runs, only what opens and closes them.
 func skipComments(t []byte) []byte {
 	for {
 		t = bytes.TrimLeft(t, " \t\r\n;(")
 		switch {
 		case bytes.HasPrefix(t, []byte("/*!")), bytes.HasPrefix(t, []byte("/*M!")):
-			return t
+			t = bytes.TrimLeft(t[bytes.IndexByte(t, '!')+1:], "0123456789")
+		case bytes.HasPrefix(t, []byte("*/")):
+			t = t[2:]
 		case bytes.HasPrefix(t, []byte("/*")):
 			i := bytes.Index(t, []byte("*/"))
 			if i < 0 {
 				return nil
 			}
 			t = t[i+2:]
-		case bytes.HasPrefix(t, []byte("-- ")), bytes.HasPrefix(t, []byte("#")):
+		case bytes.HasPrefix(t, []byte("--")) && (len(t) == 2 || t[2] <= ' '), bytes.HasPrefix(t, []byte("#")):
 			i := bytes.IndexByte(t, '\n')
 			if i < 0 {
 				return nil
@@ -149,29 +151,6 @@ func names(text []byte, name string) bool {
 	return bytes.Contains(t, []byte(name)) ||
 		bytes.Contains(t, []byte(strings.ReplaceAll(name, "`", "``"))) ||
 		bytes.Contains(t, []byte(strings.ReplaceAll(name, `"`, `""`)))
-}
-
-// writes reports whether a statement that was logged as such names the table as a word. It may only read it; which one it is
-// nobody can tell without an SQL parser.
-func writes(q query, t *table) bool {
-	text := q.text
-	kind, _ := statement(text)
-	if kind != stmtDML || !q.reaches(t) {
-		return false
-	}
-	low, name := bytes.ToLower(text), strings.ToLower(t.table)
-	for from := 0; ; {
-		i := bytes.Index(low[from:], []byte(name))
-		if i < 0 {
-			return false
-		}
-		i += from
-		end := i + len(name)
-		if (i == 0 || !identByte(low[i-1])) && (end == len(low) || !identByte(low[end])) {
-			return true
-		}
-		from = i + 1
-	}
 }
 
 func identByte(c byte) bool {

@@ -29,6 +29,8 @@ func TestStatementsAreToldApart(t *testing.T) {
 		{"/* app */ insert into t values (1)", stmtDML, ""},
 		{"-- c\n# d\nREPLACE t SET a = 1", stmtDML, ""},
 		{"ALTER TABLE t ADD c INT", stmtDDL, ""},
+		{"/*! insert into t values (1) */", stmtDML, ""},
+		{"SELECT `a`.`f`(1)", stmtSelect, ""},
 		{"/*!80000 ALTER TABLE t ADD c INT */", stmtDDL, ""},
 		{"TRUNCATE TABLE t", stmtOther, ""},
 		{"GRANT SELECT ON t TO u", stmtOther, ""},
@@ -66,18 +68,53 @@ func TestDDLThatMayTouchATable(t *testing.T) {
 	require.True(t, touches(in("s", "ALTER TABLE `a``b` ADD c INT"), &table{schema: "s", table: "a`b"}))
 }
 
-func TestStatementsThatWriteToATable(t *testing.T) {
-	outbox := &table{name: "shop.outbox", schema: "shop", table: "outbox"}
+func TestStatementsThatAddToATable(t *testing.T) {
 	for text, want := range map[string]bool{
-		"INSERT INTO outbox VALUES (1)":             true,
-		"insert into `shop`.`OUTBOX` values (1)":    true,
-		"LOAD DATA INFILE 'x' INTO TABLE outbox":    true,
-		"INSERT INTO outbox_archive SELECT 1":       false,
-		"INSERT INTO my_outbox VALUES (1)":          false,
-		"ALTER TABLE outbox ADD c INT":              false,
-		"REPLACE INTO other SELECT * FROM (outbox)": true,
+		"INSERT INTO outbox VALUES (1)":                                          true,
+		"insert outbox values (1)":                                               true,
+		"insert into `shop`.`OUTBOX` values (1)":                                 true,
+		"INSERT INTO shop . outbox VALUES (1)":                                   true,
+		"INSERT INTO \"outbox\" VALUES (1)":                                      true,
+		"/* app */ insert /* x */ into outbox values (1)":                        true,
+		"-- note\nINSERT INTO outbox VALUES (1)":                                 true,
+		"#note\nREPLACE LOW_PRIORITY outbox SET id = 1":                          true,
+		"INSERT HIGH_PRIORITY IGNORE INTO outbox SELECT 1":                       true,
+		"INSERT INTO outbox(id) VALUES (1) ON DUPLICATE KEY UPDATE id = 2":       true,
+		"/*! insert into outbox values (1) */":                                   true,
+		"/*!50000 INSERT */ INTO outbox VALUES (1)":                              true,
+		"insert /*!99999 into other select 1 from */ into outbox values (1)":     true,
+		"INSERT /*M! INTO */ outbox VALUES (1)":                                  true,
+		"LOAD DATA INFILE 'x' INTO TABLE outbox":                                 true,
+		"LOAD DATA LOCAL INFILE 'into table t' REPLACE INTO TABLE `outbox` (id)": true,
+		"LOAD XML INFILE 'x' INTO TABLE shop.outbox":                             true,
+		"INSERT INTO `other`.`outbox` VALUES (1)":                                false,
+		"INSERT INTO outbox_archive SELECT * FROM outbox":                        false,
+		"INSERT INTO my_outbox VALUES (1)":                                       false,
+		"INSERT INTO log VALUES ('insert into outbox')":                          false,
+		"INSERT INTO log VALUES ('it''s \\' ) insert into outbox')":              false,
+		"ALTER TABLE outbox ADD c INT":                                           false,
+		"REPLACE INTO other SELECT * FROM (outbox)":                              false,
+		"DELETE FROM outbox WHERE id < 5":                                        false,
+		"DELETE outbox, o FROM outbox JOIN o USING (id)":                         false,
+		"UPDATE outbox SET id = 2":                                               false,
+		"WITH a AS (SELECT 1 FROM outbox) DELETE FROM o WHERE id IN (TABLE a)":   false,
+		"WITH a AS (SELECT 1) UPDATE outbox SET id = 1":                          false,
+		"SELECT `shop`.`f`(1)":                                                   false,
 	} {
-		require.Equal(t, want, writes(in("shop", text), outbox), text)
+		q := in("shop", text)
+		w := writtenBy(q.text)
+		require.Equal(t, want, w.into(q, "shop", "outbox"), text)
+	}
+	for text, want := range map[string]bool{
+		"UPDATE outbox SET id = 1":                               true,
+		"UPDATE o JOIN shop.outbox x USING (id) SET x.id = 1":    true,
+		"WITH a AS (SELECT 1) UPDATE `outbox` SET id = 1":        true,
+		"UPDATE o SET v = 1 WHERE id IN (SELECT id FROM outbox)": false,
+		"DELETE FROM outbox":                                     false,
+	} {
+		q := in("shop", text)
+		w := writtenBy(q.text)
+		require.Equal(t, want, w.changes(q, "shop", "outbox"), text)
 	}
 }
 
@@ -87,8 +124,12 @@ func TestStatementsInOtherSchemasAreForeign(t *testing.T) {
 	outbox := &table{name: "shop.outbox", schema: "shop", table: "outbox"}
 	require.False(t, touches(in("other", "ALTER TABLE outbox ADD c INT"), outbox))
 	require.True(t, touches(in("other", "ALTER TABLE `shop`.outbox ADD c INT"), outbox))
-	require.False(t, writes(in("other", "INSERT INTO outbox VALUES (1)"), outbox))
-	require.True(t, writes(in("", "INSERT INTO Shop.outbox VALUES (1)"), outbox))
+	into := func(q query) bool { w := writtenBy(q.text); return w.into(q, "shop", "outbox") }
+	require.False(t, into(in("other", "INSERT INTO outbox VALUES (1)")))
+	require.True(t, into(in("", "INSERT INTO Shop.outbox VALUES (1)")))
+	ümlaut := in("shop", "INSERT INTO `\xfcmlaut` VALUES (1)")
+	w := writtenBy(ümlaut.text)
+	require.True(t, w.into(ümlaut, "shop", "ümlaut"), "a name in an unknown character set")
 }
 
 func FuzzStatement(f *testing.F) {
@@ -99,6 +140,29 @@ func FuzzStatement(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		statement(b)
 		touches(query{schema: []byte("s"), text: b}, t0)
-		writes(query{schema: []byte("s"), text: b}, t0)
+		w := writtenBy(b)
+		w.into(query{schema: []byte("s"), text: b}, "s", "t")
+		k := &carriers{}
+		k.follow(query{schema: []byte("s"), text: b}, []table{*t0})
 	})
+}
+
+func TestMySQLsListOfWrittenSchemas(t *testing.T) {
+	head := "\x00\x00\x00\x00\x00\x01 \x00\xa0E\x00\x00\x00\x00\x06\x03std\x04\xff\x00\xff\x00\xff\x00\x05\x06+00:00"
+	for vars, want := range map[string][]string{
+		head + "\x0c\x02z\x00p\x00\x12\xff\x00\x15\x00": {"z", "p"},
+		head + "\x0c\x01shop\x00":                       {"shop"},
+		head + "\x0b\x04root\x09localhost\x0c\x01p\x00": {"p"},
+		head + "\x0c\xfe":                               nil, // too many to say
+		head + "\x0c\x02z\x00":                          nil,
+		head + "\x80\x01\x02\x03":                       nil, // MariaDB's
+		head[:9]:                                        nil,
+		"":                                              nil,
+	} {
+		got, known := query{vars: []byte(vars)}.written()
+		require.Equal(t, want != nil, known, "%q", vars)
+		if known {
+			require.Equal(t, want, got)
+		}
+	}
 }

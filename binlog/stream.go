@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -19,11 +21,13 @@ import (
 // mark; XID, COMMIT and a one-phase XA_PREPARE move the mark (I1), ROLLBACK cuts back to it (I2). Everything else that ends a
 // group moves the position only.
 type stream struct {
-	s      *Source
-	rd     *wireReader
-	asm    *assembler
-	ledger *ledger
-	log    *slog.Logger
+	s  *Source
+	rd *wireReader
+	// waiting is the connection of rd, for whoever interrupts a read.
+	waiting atomic.Pointer[net.Conn]
+	asm     *assembler
+	ledger  *ledger
+	log     *slog.Logger
 
 	sum     bool     // events end in a CRC32
 	file    *fileRef // nil until the first ROTATE
@@ -41,9 +45,10 @@ type stream struct {
 	body       []byte   // of the event that is taken in
 	depends    []byte   // to be attached to the next group
 	prefix     *event.Prefix
-	accepted   []string // findings that a person accepted and that were not met so far
-	tables     []mapped // of the running group
-	lastMap    []byte   // the TABLE_MAP_EVENT that lastPlan was made from, without its id
+	redial     func(ctx context.Context, from origin) (*wireReader, error) // opens another dump in place of this one
+	accepted   []string                                                    // findings that a person accepted and that were not met so far
+	tables     []mapped                                                    // of the running group
+	lastMap    []byte                                                      // the TABLE_MAP_EVENT that lastPlan was made from, without its id
 	lastPlan   *plan
 
 	tx          txState
@@ -54,10 +59,18 @@ type stream struct {
 	spillAt     int
 	drain       *drain
 	inflate     *inflated
-	giant       *giant
+	giant       *spill        // of a payload event that is too large for memory
+	again       *again        // a transaction that has to be read a second time, or is
 	inflated    []byte        // room for MariaDB's compressed events
 	zstd        *zstd.Decoder // reused; Close gives its goroutines back
 	held        error         // what to report once everything before it was handed out
+}
+
+// readFrom makes a reader the one that is read.
+func (st *stream) readFrom(rd *wireReader) {
+	rd.overflow = st.overflow
+	st.rd = rd
+	st.waiting.Store(&rd.conn)
 }
 
 // read gives the next batch. It waits for the network only when nothing finished is at hand.
@@ -72,7 +85,7 @@ func (st *stream) read(ctx context.Context) (*event.Batch, error) {
 			}
 			continue
 		}
-		idle := st.inflate == nil && !st.rd.ready()
+		idle := st.inflate == nil && !st.rd.ready() || st.again.due()
 		if idle || st.held != nil {
 			some, events := st.asm.finished()
 			if some && (events || st.held != nil || time.Since(st.emptyAt) >= emptyEvery) {
@@ -127,7 +140,7 @@ func (st *stream) wake(ctx context.Context) (stop func()) {
 	woken := make(chan struct{})
 	undo := context.AfterFunc(ctx, func() {
 		defer close(woken)
-		_ = st.rd.conn.SetReadDeadline(time.Unix(1, 0))
+		_ = (*st.waiting.Load()).SetReadDeadline(time.Unix(1, 0))
 	})
 	return func() {
 		if !undo() {
@@ -138,6 +151,9 @@ func (st *stream) wake(ctx context.Context) (stop func()) {
 
 // step reads and takes in one event.
 func (st *stream) step(ctx context.Context) error {
+	if st.again.due() {
+		return st.turnBack(ctx)
+	}
 	if st.inflate != nil {
 		return st.stepInflated()
 	}
@@ -190,6 +206,9 @@ func (st *stream) take(ev []byte, total int) error {
 	if h.flags&flagArtificial == 0 && h.next != 0 && h.kind != evHeartbeat && h.kind != evHeartbeatV2 {
 		st.advance(h.next)
 	}
+	if st.again.before(st.pos) {
+		return nil
+	}
 	if !whole && h.kind == evTransactionPayload {
 		return st.giantPayload(ev, total)
 	}
@@ -238,7 +257,7 @@ func (st *stream) dispatch(h header, body []byte, whole bool, total int) error {
 	case evUpdateRows, evUpdateRowsV1, evPartialUpdateRows:
 		return st.update(h.kind, body)
 	case evDeleteRows, evDeleteRowsV1:
-		return nil
+		return st.deleted(h.kind, body)
 	case evXID:
 		if !st.tx.active {
 			return st.amidst()
@@ -312,6 +331,9 @@ func (st *stream) formatDescription(h header, body []byte) error {
 	st.tables = st.tables[:0]
 	if st.file != nil && st.file.stamp == 0 {
 		st.file.stamp = h.at
+	}
+	if st.again != nil && st.again.file.stamp != h.at {
+		return st.damaged("the binlog was written anew while a large transaction was read")
 	}
 	if h.flags&flagArtificial == 0 && uint64(h.next) > st.pos {
 		st.advance(h.next)

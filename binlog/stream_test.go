@@ -357,7 +357,7 @@ func TestSpilledTransactionsReadLikeOthers(t *testing.T) {
 		require.Len(t, drainAll(s).payloads, 40)
 		require.Nil(t, held)
 	})
-	t.Run("beyond limits.spill", func(t *testing.T) {
+	t.Run("where the disk is full", func(t *testing.T) {
 		w := &logWriter{}
 		w.file("binlog.000001")
 		w.gtid(1)
@@ -366,11 +366,56 @@ func TestSpilledTransactionsReadLikeOthers(t *testing.T) {
 		for range 40 {
 			w.rows(1, big)
 		}
-		s, _ := feed(t, w, io.EOF, func(o *Options) { o.SpillLimit = 1 << 20 })
+		w.xid()
+		log := bytes.Clone(w.Bytes())
+		var held *event.Fault
+		dir := t.TempDir()
+		into := func(o *Options) {
+			o.SpillDir = dir
+			o.Conditions = func(_ string, f *event.Fault) { held = f }
+		}
+		fullDisk(t, dir, "orders")()
+		s, _ := feed(t, bytes.NewReader(log), io.EOF, into)
 		f := event.AsFault(drainAll(s).err)
-		require.NotNil(t, f)
 		require.Equal(t, codeSpill, f.Code)
-		require.Equal(t, event.Safety, f.Class)
+		require.Equal(t, event.Retry, f.Class)
+		require.Equal(t, f, held)
+		s, _ = feed(t, bytes.NewReader(log), io.EOF, into)
+		require.Len(t, drainAll(s).payloads, 40, "with room again, the next session has all of it")
+		require.Nil(t, held)
+	})
+	t.Run("where other pipelines have taken limits.spill", func(t *testing.T) {
+		w := &logWriter{}
+		w.file("binlog.000001")
+		w.gtid(1)
+		w.query("BEGIN")
+		w.outboxMap()
+		for range 40 {
+			w.rows(1, big)
+		}
+		w.xid()
+		log := bytes.Clone(w.Bytes())
+		space := &SpillSpace{}
+		other, err := newSpill(t.TempDir(), "other", 10<<20, space)
+		require.NoError(t, err)
+		require.NoError(t, other.reserve(8<<20))
+		var held *event.Fault
+		into := func(o *Options) {
+			o.SpillLimit, o.SpillSpace = 10<<20, space
+			o.Conditions = func(_ string, f *event.Fault) { held = f }
+		}
+		s, _ := feed(t, bytes.NewReader(log), io.EOF, into)
+		f := event.AsFault(drainAll(s).err)
+		require.Equal(t, codeSpill, f.Code)
+		require.Equal(t, event.Retry, f.Class, "it is waited for the others")
+		require.Equal(t, f, held)
+		require.NoError(t, s.Close())
+		require.Equal(t, int64(8<<20), space.used.Load(), "what we had is given back")
+		require.NoError(t, other.discard())
+		s, _ = feed(t, bytes.NewReader(log), io.EOF, into)
+		require.Len(t, drainAll(s).payloads, 40)
+		require.Nil(t, held)
+		require.Zero(t, space.used.Load())
 	})
 }
 
@@ -483,18 +528,28 @@ func TestAGiantEventThatTheDiskDoesNotTake(t *testing.T) {
 	s, st := feed(t, strings.NewReader(""), io.EOF, func(o *Options) {
 		o.Conditions = func(_ string, f *event.Fault) { held = f }
 	})
-	w := &overflowing{st: st, f: fullDisk{}, left: 10}
-	_, err := w.Write(make([]byte, 10))
+	full := fullDisk(t, s.o.SpillDir, "orders.payload")
+	full()
+	kept := make([]byte, 1+headerLen)
+	kept[5] = evTransactionPayload
+	w, err := st.overflow(kept)
+	require.NoError(t, err)
+	_, err = w.Write(make([]byte, 10))
 	f := event.AsFault(s.dumpFault(err))
 	require.Equal(t, codeSpill, f.Code)
 	require.Equal(t, event.Retry, f.Class)
 	require.Equal(t, f, held)
+	st.giant.limit = 10
 	_, err = w.Write(make([]byte, 1))
 	f = event.AsFault(s.dumpFault(err))
 	require.Equal(t, codeSpill, f.Code)
 	require.Equal(t, event.Safety, f.Class, "limits.spill")
 }
 
-type fullDisk struct{}
-
-func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+// fullDisk gives what makes the next spill file of a name one that takes nothing.
+func fullDisk(t *testing.T, dir, name string) func() {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full here")
+	}
+	return func() { require.NoError(t, os.Symlink("/dev/full", filepath.Join(dir, name+".rows"))) }
+}

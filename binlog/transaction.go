@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,11 +27,18 @@ type txState struct {
 	rows      uint64 // of ours, those of a prefix included
 	skip      uint64 // rows of the stored prefix
 	saves     []savepoint
+
+	raw      uint64    // rows of ours as the log has them, those that were taken back included
+	gone     []rowSpan // those that were
+	counting bool      // the rows are more than limits.spill: see again
+	lastTag  string    // of the group before: a tagged GTID may refer to it
+	accepted []string  // what was accepted when the group began
 }
 
 type savepoint struct {
 	name   string
 	rows   uint64
+	raw    uint64
 	offset int64 // in the spill file; -1 not there
 }
 
@@ -41,8 +49,10 @@ func (st *stream) begin(h header, body []byte) error {
 			return err
 		}
 	}
-	t := txState{active: true, startFile: st.file, startPos: st.pos, saves: st.tx.saves[:0], at: h.at}
-	t.startPos -= uint64(h.size)
+	t := st.newTx(h)
+	if st.again.flowing() && t.startPos != st.again.start {
+		return st.damaged("a large transaction is not where it was when it was read first")
+	}
 	if h.kind != evMariaGTID {
 		t.sum = eventSum(h, body)
 	}
@@ -59,6 +69,7 @@ func (st *stream) begin(h header, body []byte) error {
 		last := ""
 		if st.tx.hasGTID {
 			last = st.tx.gtid.sid.tag
+			t.lastTag = last
 		}
 		g, ok := parseGTIDTagged(body, last)
 		if !ok {
@@ -93,8 +104,17 @@ func (st *stream) ensure(h header) {
 	if st.tx.active {
 		return
 	}
-	st.tx = txState{active: true, anonymous: true, startFile: st.file, startPos: st.pos - uint64(h.size), saves: st.tx.saves[:0]}
+	st.tx = st.newTx(h)
+	st.tx.anonymous = true
 	st.tables = st.tables[:0]
+}
+
+func (st *stream) newTx(h header) txState {
+	t := txState{active: true, startFile: st.file, startPos: st.pos - uint64(h.size), saves: st.tx.saves[:0], accepted: slices.Clone(st.accepted), at: h.at}
+	if st.again.flowing() {
+		t.gone = st.again.gone
+	}
+	return t
 }
 
 // txRef makes the Tx that rows refer to.
@@ -155,9 +175,12 @@ func (st *stream) query(h header, q query) error {
 	case stmtCommit:
 		return st.commitTx(h)
 	case stmtRollback:
+		if err := st.rolledBack(); err != nil {
+			return err
+		}
 		return st.endTx(h, false)
 	case stmtSavepoint:
-		st.tx.saves = append(st.tx.saves, savepoint{name: name, rows: st.tx.rows, offset: -1})
+		st.tx.save(name)
 		return nil
 	case stmtRollbackTo:
 		return st.rollbackTo(name)
@@ -173,17 +196,13 @@ func (st *stream) query(h header, q query) error {
 		return st.endTx(h, false)
 	}
 	st.ensure(h)
-	if kind == stmtDML {
-		for i := range st.s.tables {
-			if writes(q, &st.s.tables[i]) {
-				if err := st.excuse(st.statementFault(&st.s.tables[i])); err != nil {
-					return err
-				}
-			}
+	if kind == stmtDML || kind == stmtSelect {
+		if err := st.logged(q); err != nil {
+			return err
 		}
-		st.s.sawStatement(st.here())
 	}
 	if kind == stmtDDL {
+		st.s.carriers.follow(q, st.s.tables)
 		for i := range st.s.tables {
 			if touches(q, &st.s.tables[i]) {
 				st.ddl(&st.s.tables[i])
@@ -196,10 +215,38 @@ func (st *stream) query(h header, q query) error {
 	return nil
 }
 
-func (st *stream) statementFault(t *table) *event.Fault {
-	return &event.Fault{Code: codeStatement, Class: event.Safety, Op: "read the binlog", Place: st.here(),
-		Text: "a statement that names " + t.name + " was logged as a statement, not as rows: what it inserted cannot be read",
-		Hint: "SET GLOBAL binlog_format = 'ROW'; and no session may set it otherwise. Then " + st.s.ways(codeStatement, "now", "GTID", "FILE:POS")}
+// logged takes in a statement that changed data and was logged as such, not as rows (binlog_format STATEMENT or MIXED, in a
+// session if not on the server). One that adds to an outbox table stops us, whichever way it does; DELETE is cleaning up; an UPDATE
+// is what it is as rows (on_update); others are foreign.
+func (st *stream) logged(q query) error {
+	s := st.s
+	w := writtenBy(q.text)
+	for i := range s.tables {
+		t := &s.tables[i]
+		if w.into(q, t.schema, t.table) {
+			return st.excuse(st.statementFault("it adds to "+t.name+": what it inserted cannot be read", ""))
+		}
+	}
+	s.lookForCarriers(s.reading)
+	if f := st.carried(q, &w); f != nil {
+		return st.excuse(f)
+	}
+	for i := range s.tables {
+		if t := &s.tables[i]; w.changes(q, t.schema, t.table) {
+			if f := s.sawUpdate(t, st.here(), 1); f != nil {
+				if err := st.excuse(f); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	s.sawStatement(st.here(), string(q.schema))
+	return nil
+}
+
+func (st *stream) statementFault(why, hint string) *event.Fault {
+	return &event.Fault{Code: codeStatement, Class: event.Safety, Op: "read the binlog", Place: st.here(), Text: "a statement was logged as a statement, not as rows; " + why,
+		Hint: hint + "SET GLOBAL binlog_format = 'ROW'; and no session may set it otherwise. Then " + st.s.ways(codeStatement, "now", "GTID", "FILE:POS")}
 }
 
 func (st *stream) loadQuery(h header, body []byte) error {
@@ -211,7 +258,7 @@ func (st *stream) loadQuery(h header, body []byte) error {
 	if len(body) < 26+vars+schema+1 {
 		return st.damaged("an execute load query event cannot be read")
 	}
-	return st.query(h, query{schema: body[26+vars : 26+vars+schema], text: body[26+vars+schema+1:]})
+	return st.query(h, query{schema: body[26+vars : 26+vars+schema], text: body[26+vars+schema+1:], vars: body[26 : 26+vars]})
 }
 
 // commitTx ends the running group with its rows.
@@ -223,14 +270,23 @@ func (st *stream) commitTx(h header) error {
 // endTx ends the running group: its rows are published or dropped, and the position moves behind it.
 func (st *stream) endTx(h header, commit bool) error {
 	t := &st.tx
+	if commit && st.spill != nil {
+		if err := st.spillOut(); err != nil { // the rest; it may be too much
+			return err
+		}
+	}
+	if commit && t.counting && t.rows > 0 {
+		return st.readAgain()
+	}
+	if st.again.flowing() {
+		if err := st.flowed(commit); err != nil {
+			return err
+		}
+	}
 	if !commit && t.rows > 0 {
 		st.asm.rollback()
-		if st.spill != nil {
-			if err := st.spill.discard(); err != nil {
-				return err
-			}
-			st.spill = nil
-			st.spillWorks()
+		if err := st.dropSpill(); err != nil {
+			return err
 		}
 		t.rows = 0
 	}
@@ -267,19 +323,59 @@ func (st *stream) endTx(h header, commit bool) error {
 // abandon drops a group that has no end, as the crash of a server leaves it. It gives no bound and its GTID does not count: a
 // server that lost it may use the number again.
 func (st *stream) abandon() error {
+	if st.again.flowing() {
+		return st.flowed(false)
+	}
 	st.log.Warn("a transaction in the log has no end; it is dropped, as the server does", "at", st.here(), "rows", st.tx.rows)
 	st.asm.rollback()
 	st.tx.rows, st.tx.active = 0, false
-	if st.spill != nil {
-		p := st.spill
-		st.spill = nil
-		return p.discard()
+	return st.dropSpill()
+}
+
+// rolledBack looks at a group with rows of ours that ends in ROLLBACK. Servers log one where a statement in it touched a table
+// without transactions. Rows of such a table stay although it was rolled back: of ours nobody can tell what became of them.
+// (As rows, servers log those in a group of their own, which ends in COMMIT.)
+func (st *stream) rolledBack() error {
+	if st.tx.rows == 0 {
+		return nil
+	}
+	for i := range st.tables {
+		p := st.tables[i].plan
+		if p == nil {
+			continue
+		}
+		safe, err := st.s.transactional(st.s.reading, p.table)
+		if err != nil {
+			return err
+		}
+		if !safe {
+			return st.excuse(&event.Fault{Code: codeEngine, Class: event.Safety, Op: "read the binlog", Place: st.here(),
+				Text: "rows of " + p.table.name + " are in a transaction that was rolled back, and its storage engine keeps them all the same: whether they count is unknown",
+				Hint: "ALTER TABLE " + backtick(p.table.schema) + "." + backtick(p.table.table) + " ENGINE = InnoDB; accepted, they are not sent. " + st.s.ways(codeEngine, "now", "GTID", "FILE:POS")})
+		}
 	}
 	return nil
 }
 
+// savesLooked is how many savepoints are looked at for one of the same name, which a new one replaces: a loop sets the same one
+// again and again, and must not grow the list.
+const savesLooked = 8
+
+func (t *txState) save(name string) {
+	for i := len(t.saves) - 1; i >= max(0, len(t.saves)-savesLooked); i-- {
+		if t.saves[i].name == name {
+			t.saves = slices.Delete(t.saves, i, i+1)
+			break
+		}
+	}
+	t.saves = append(t.saves, savepoint{name: name, rows: t.rows, raw: t.raw, offset: -1})
+}
+
 // rollbackTo drops the rows since a savepoint.
 func (st *stream) rollbackTo(name string) error {
+	if st.again.flowing() {
+		return nil // known from the first reading
+	}
 	for i := len(st.tx.saves) - 1; i >= 0; i-- {
 		sp := st.tx.saves[i]
 		if sp.name != name {
@@ -289,6 +385,7 @@ func (st *stream) rollbackTo(name string) error {
 		if st.tx.rows == sp.rows {
 			return nil
 		}
+		st.tx.takeBack(sp.raw)
 		if st.spill != nil && sp.offset >= 0 {
 			if err := st.spill.truncate(sp.offset); err != nil {
 				return st.spillFault(err)

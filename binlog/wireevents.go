@@ -229,6 +229,7 @@ func (d *varReader) int() int64 {
 // query is QUERY_EVENT.
 type query struct {
 	schema, text []byte
+	vars         []byte // status variables
 }
 
 func parseQuery(body []byte) (q query, ok bool) {
@@ -241,7 +242,66 @@ func parseQuery(body []byte) (q query, ok bool) {
 	if len(body) < vars+schema+1 {
 		return q, false
 	}
-	return query{schema: body[vars : vars+schema], text: body[vars+schema+1:]}, true
+	return query{schema: body[vars : vars+schema], text: body[vars+schema+1:], vars: body[:vars]}, true
+}
+
+// written tells the schemas in which MySQL says that the statement wrote, by trigger or function too (Q_UPDATED_DB_NAMES, kept for
+// parallel replicas); known is false where it says nothing: MariaDB, and beyond 16 schemas.
+func (q query) written() (schemas []string, known bool) {
+	b := q.vars
+	for len(b) > 0 {
+		kind := b[0]
+		b = b[1:]
+		n := -1
+		switch kind { // sql/log_event.cc, Query_log_event::write
+		case 0, 10:
+			n = 4
+		case 4:
+			n = 6
+		case 1, 9, 17:
+			n = 8
+		case 3:
+			n = 4
+		case 7, 8, 18:
+			n = 2
+		case 13:
+			n = 3
+		case 16, 19, 20:
+			n = 1
+		case 5, 6, 11:
+			texts := 1
+			if kind == 11 {
+				texts = 2
+			}
+			n = 0
+			for range texts {
+				if n >= len(b) {
+					return nil, false
+				}
+				n += 1 + int(b[n])
+			}
+		case 12:
+			if len(b) == 0 || b[0] > 16 {
+				return nil, false
+			}
+			count := int(b[0])
+			b = b[1:]
+			for range count {
+				i := bytes.IndexByte(b, 0)
+				if i < 0 {
+					return nil, false
+				}
+				schemas = append(schemas, string(b[:i]))
+				b = b[i+1:]
+			}
+			return schemas, true
+		}
+		if n < 0 || n > len(b) {
+			return nil, false
+		}
+		b = b[n:]
+	}
+	return nil, false
 }
 
 // MariaDB's GTID event and its flags.

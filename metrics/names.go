@@ -95,8 +95,8 @@ func Table() []Metric {
 		},
 		{
 			Name: eventsFiltered, Type: counter, Labels: []string{"reason"}, Unit: "events",
-			Tells: "Events that a rule dropped.",
-			Do:    "More than expected: read the routes with `outtail validate`.",
+			Tells: "What is no event: `dropped` by a rule; rows of an outbox table that were `updated` (UPDATE, REPLACE, ON DUPLICATE KEY UPDATE) or `deleted` (MySQL, MariaDB).",
+			Do:    "`dropped`, more than expected: read the routes with `outtail validate`. `updated`: whoever writes rewrites events instead of inserting them; see `on_update`.",
 		},
 		{
 			Name: messagesSent, Type: counter, Labels: []string{"topic"}, Unit: "messages",

@@ -56,7 +56,9 @@ func (m *Metrics) newPipeline(name string) *perPipeline {
 			m.counters[sendErrors].WithLabelValues(name, class.String())
 		}
 	}
-	m.counters[eventsFiltered].WithLabelValues(name, "dropped")
+	for _, reason := range []string{"dropped", "updated", "deleted"} {
+		m.counters[eventsFiltered].WithLabelValues(name, reason)
+	}
 	// Nothing reports these yet, they are there all the same for dashboards and alerts.
 	g(parkedEvents)
 	g(parkedOldest)

@@ -26,6 +26,7 @@ type process struct {
 	observer  pipeline.Observer
 	log       *slog.Logger
 	stdout    io.Writer
+	spill     binlog.SpillSpace
 }
 
 // build makes one pipeline from its configuration. Nothing connects yet.
@@ -47,7 +48,10 @@ func (p *process) build(c config.Pipeline) (*pipeline.Pipeline, error) {
 		Observer: p.observer, Log: p.log, InFlightEvents: c.Limits.InFlightEvents, InFlightBytes: int64(c.Limits.InFlightBytes),
 		StartTimeout: p.cfg.StartTimeout, DrainTimeout: c.DrainTimeout, Version: version,
 	})
-	src, err := newSource(p.cfg, c, p.log, p.store.RanBefore(c.Name), pl.Condition)
+	src, err := newSource(p.cfg, c, p.log, p.store.RanBefore(c.Name), pl.Condition, func(o *binlog.Options) {
+		o.SpillSpace = &p.spill
+		o.Filtered = func(reason string, rows int) { p.observer.Filtered(c.Name, reason, rows) }
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +75,8 @@ func (r route) Route(ev *event.Event, m *event.Message) (pipeline.Decision, erro
 }
 
 // newSource makes the source of a pipeline, for running it and for commands that ask its server.
-func newSource(cfg *config.Config, c config.Pipeline, log *slog.Logger, ranBefore bool, cond func(string, *event.Fault)) (pipeline.Source, error) {
+func newSource(cfg *config.Config, c config.Pipeline, log *slog.Logger, ranBefore bool, cond func(string, *event.Fault),
+	running ...func(*binlog.Options)) (pipeline.Source, error) {
 	if c.Source.Kind == event.Postgres {
 		o := walOptions(c, log.With("pipeline", c.Name)) // binlog says its pipeline by itself
 		o.RanBefore, o.Conditions = ranBefore, cond
@@ -79,6 +84,9 @@ func newSource(cfg *config.Config, c config.Pipeline, log *slog.Logger, ranBefor
 	}
 	o := binlogOptions(cfg, c, log)
 	o.Conditions = cond
+	for _, r := range running {
+		r(&o)
+	}
 	return binlog.New(o)
 }
 
