@@ -144,3 +144,52 @@ func TestLargeTransactionGoesThroughTheSpillFile(t *testing.T) {
 	}
 	require.Equal(t, "after", events[rows].payload)
 }
+
+// What is larger than limits.spill is read twice: rolled back, nothing comes of it; committed, all of it, in its places.
+func TestTransactionBeyondLimitsSpillIsReadTwice(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *bench) {
+		b.run(t, "CREATE TABLE outbox "+outboxColumns)
+		o := b.options(t, "outbox")
+		o.SpillLimit = 4 << 20
+		fill := func(what string, rows int) string {
+			return fmt.Sprintf("INSERT INTO outbox (payload) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT CONCAT('%s', i, REPEAT('.', 900)) FROM n", rows, what)
+		}
+		const rows = 60_000
+		deep := "SET SESSION cte_max_recursion_depth = 10000000"
+		if b.kind == event.MariaDB {
+			deep = "SET SESSION max_recursive_iterations = 10000000"
+		}
+		s := open(t, o, event.Checkpoint{})
+		start := s.cp
+		b.run(t, deep,
+			"INSERT INTO outbox (payload) VALUES ('before')",
+			"START TRANSACTION", fill("gone", rows), "ROLLBACK",
+			"START TRANSACTION", fill("a", rows/2), "SAVEPOINT x", fill("gone", 1000), "ROLLBACK TO x", fill("b", rows/2), "COMMIT",
+			"INSERT INTO outbox (payload) VALUES ('after')")
+		events := s.read(t, rows+2)
+		require.Len(t, events, rows+2)
+		require.NoError(t, s.Close())
+		require.Equal(t, "before", events[0].payload)
+		for i, e := range events[1 : rows+1] {
+			want := fmt.Sprintf("a%d.", i+1)
+			if i >= rows/2 {
+				want = fmt.Sprintf("b%d.", i+1-rows/2)
+			}
+			if e.index != uint64(i) || !strings.HasPrefix(e.payload, want) {
+				t.Fatalf("row %d is %d %.20q", i, e.index, e.payload)
+			}
+		}
+		require.Equal(t, "after", events[rows+1].payload)
+
+		// After a crash in the middle the acked prefix is left out.
+		s = open(t, o, start)
+		require.Equal(t, "before", s.read(t, 1)[0].payload)
+		from := s.cp
+		require.NoError(t, s.Close())
+		from.Prefix = &event.Prefix{Tx: events[1].tx, Rows: 40_000, Selection: from.Selection}
+		s = open(t, o, from)
+		again := s.read(t, rows+1-40_000)
+		require.Equal(t, uint64(40_000), again[0].index)
+		require.Equal(t, events[40_001:], again)
+	})
+}
