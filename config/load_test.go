@@ -307,3 +307,18 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestMessagesNeedNoTableAndNameAnyRole(t *testing.T) {
+	c := parsed(t, pipeline(
+		`source: { postgres: { user: u, database: d, messages: true, heartbeat: 10s, rewind_window: 10GiB } }`,
+		`routes: [{ match: { tenant: acme }, topic: "${topic}" }]`, anySink), environment())
+	pg := c.Pipelines[0].Source.Postgres
+	require.True(t, pg.Messages)
+	require.Empty(t, pg.Tables)
+	require.Equal(t, 10*time.Second, pg.Heartbeat)
+	require.Equal(t, Size(10<<30), pg.RewindWindowBytes)
+	require.Zero(t, pg.RewindWindow)
+	c = parsed(t, pipeline(`source: { postgres: { user: u, database: d, tables: [a.b], rewind_window: 24h } }`, anyRoutes, anySink), environment())
+	require.Equal(t, 24*time.Hour, c.Pipelines[0].Source.Postgres.RewindWindow)
+	require.False(t, c.Pipelines[0].Source.Postgres.Messages)
+}

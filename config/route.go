@@ -28,11 +28,18 @@ type Route struct {
 // readRoutes reads the list, or gives the route that the columns suggest.
 func (p *readPipeline) readRoutes(f field, preset string) {
 	r, mapped := f.r, p.Columns
+	if pg := p.Source.Postgres; pg != nil && pg.Messages {
+		for i := range mapped { // a message may name any role
+			if !mapped[i].Mapped() {
+				mapped[i].Column = event.Role(i).String()
+			}
+		}
+	}
 	if !f.set() {
 		switch {
 		case preset == presetDebezium:
 			p.Routes = []Route{{Topic: "outbox.event.${aggregate_type}", Format: "raw", OnPoison: p.OnPoison}}
-		case mapped[event.Topic].Mapped():
+		case p.Columns[event.Topic].Mapped():
 			p.Routes = []Route{{Topic: "${topic}", Format: "raw", OnPoison: p.OnPoison}}
 		default:
 			f.bad(codeMissing, "is required: nothing says to which topic events go",

@@ -51,8 +51,11 @@ type Postgres struct {
 	Create       bool
 	FailoverSlot bool
 	Start        Start // Mode now, earliest or empty
+	Messages     bool
 	Heartbeat    time.Duration
-	RewindWindow time.Duration
+	// RewindWindow is how far the confirmed position stays behind the stored one: a duration, or bytes of log.
+	RewindWindow      time.Duration
+	RewindWindowBytes Size
 }
 
 // MySQL is a MySQL or MariaDB source.
@@ -131,7 +134,10 @@ func (p *readPipeline) readPostgres(f field) {
 	if publication.set() && (c.Publication == "" || len(c.Publication) > 63) {
 		publication.bad(codeType, "the publication's name has to have 1 to 63 bytes", "")
 	}
-	c.Tables, p.tables = readTables(s.get("tables"), parsePostgresTable)
+	c.Messages = s.get("messages").boolean(false)
+	if tables := s.get("tables"); tables.set() || !c.Messages { // messages need no table
+		c.Tables, p.tables = readTables(tables, parsePostgresTable)
+	}
 	c.Create = s.get("create").boolean(false)
 	c.FailoverSlot = s.get("failover_slot").boolean(false)
 
@@ -142,18 +148,20 @@ func (p *readPipeline) readPostgres(f field) {
 		c.Start.Mode = mode
 	}
 	heartbeat := s.get("heartbeat")
-	if c.Heartbeat = heartbeat.duration(0, 0); c.Heartbeat > 0 {
-		heartbeat.notYet("a heartbeat", "leave it out, or write 0s")
+	if c.Heartbeat = heartbeat.duration(0, 0); c.Heartbeat > 0 && c.Heartbeat < time.Second {
+		heartbeat.bad(codeType, heartbeat.shown()+" is below a second", "10s is often enough; each one writes to the log")
 	}
 	window := s.get("rewind_window")
 	if text, ok := window.text(); ok {
 		d, errDuration := ParseDuration(text)
 		n, errSize := ParseSize(text)
 		switch {
-		case errDuration != nil && errSize != nil:
+		case errDuration == nil:
+			c.RewindWindow = d
+		case errSize == nil:
+			c.RewindWindowBytes = n
+		default:
 			window.bad(codeType, window.shown()+" is neither a duration nor a size", "write 24h or 10GiB")
-		case d > 0 || n > 0:
-			window.notYet("a rewind window", "leave it out, or write 0s")
 		}
 	}
 	s.close()

@@ -208,7 +208,11 @@ func (f *pgFacts) judgePublication(l *list, o *Postgres) {
 		for i, t := range f.Tables {
 			names[i] = t.Name.pg()
 		}
-		sql := fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s WITH (publish = 'insert', publish_via_partition_root = true);", pub, strings.Join(names, ", "))
+		tables := " FOR TABLE " + strings.Join(names, ", ")
+		if len(names) == 0 { // for messages alone
+			tables = ""
+		}
+		sql := fmt.Sprintf("CREATE PUBLICATION %s%s WITH (publish = 'insert', publish_via_partition_root = true);", pub, tables)
 		if o.Create && f.Slot == nil && f.Stored.IsZero() {
 			l.add(Note, codePublication, "the publication "+o.Publication+" does not exist; the first start creates it (create: true)", "only the owner of the tables may; if the user is not, create it by hand", sql)
 			return

@@ -78,6 +78,7 @@ type columnFacts struct {
 type facts struct {
 	Version     int
 	WALLevel    string
+	Encoding    string // of the database
 	SystemID    string
 	Timeline    uint32
 	End         event.LSN // end of its log
@@ -125,12 +126,12 @@ const walEnd = `CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE
 
 // server asks for version, wal_level and the end of the log.
 func (c *catalog) server(ctx context.Context, f *facts) error {
-	r, err := c.one(ctx, `SELECT current_setting('server_version_num'), current_setting('wal_level'), current_database(), `+walEnd)
+	r, err := c.one(ctx, `SELECT current_setting('server_version_num'), current_setting('wal_level'), current_database(), `+walEnd+`, current_setting('server_encoding')`)
 	if err != nil {
 		return err
 	}
 	f.Version, _ = strconv.Atoi(r[0])
-	f.WALLevel, f.Database = r[1], r[2]
+	f.WALLevel, f.Database, f.Encoding = r[1], r[2], r[4]
 	f.End, err = event.ParseLSN(r[3])
 	return err
 }

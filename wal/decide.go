@@ -209,6 +209,10 @@ func checkServer(o *Options, f *facts) *event.Fault {
 		return faultWALLevel(o.place(), f.WALLevel)
 	case o.FailoverSlot && f.Version < 170000:
 		return faultNoFailover(o.place(), f.Version)
+	case o.Messages && f.Version < 140000:
+		return faultNoMessages(o.place(), f.Version)
+	case o.Messages && f.Encoding != "UTF8":
+		return faultMessageEncoding(o.place(), f.Encoding)
 	}
 	return nil
 }

@@ -83,6 +83,10 @@ type decoder struct {
 	tolerant bool
 	prefix   *event.Prefix
 
+	// messages is what events of logical messages begin with, nil where they are not asked for; ignored counts others.
+	messages *relation
+	ignored  func()
+
 	relations map[uint32]*relation
 	lastID    uint32
 	last      *relation
@@ -103,10 +107,14 @@ type decoder struct {
 }
 
 func newDecoder(o *Options, targets []target, at event.LSN, prefix *event.Prefix) *decoder {
-	return &decoder{
+	d := &decoder{
 		columns: &o.Columns, targets: targets, slot: o.Slot, place: o.place(), rowLimit: o.RowLimit, prefix: prefix,
-		relations: map[uint32]*relation{}, at: at,
+		relations: map[uint32]*relation{}, at: at, ignored: func() {},
 	}
+	if o.Messages {
+		d.messages = &relation{table: messageTable, row: constants(&o.Columns)}
+	}
+	return d
 }
 
 // message decodes one pgoutput message into l.
@@ -124,8 +132,10 @@ func (d *decoder) message(l *load, m []byte) *event.Fault {
 		return d.end(l, &w)
 	case 'R':
 		return d.relation(&w)
-	case 'U', 'D', 'T', 'Y', 'O', 'M':
-		// Updates, deletes, truncates, types, origins and logical messages are not inserts into a table (I2).
+	case 'M':
+		return d.logical(l, &w)
+	case 'U', 'D', 'T', 'Y', 'O':
+		// Updates, deletes, truncates, types and origins are not inserts into a table (I2).
 		return nil
 	}
 	return faultProtocol(d.place, fmt.Sprintf("the server sent a message of the unknown type %q", m[0]))

@@ -27,7 +27,7 @@ func TestRowsOfATransaction(t *testing.T) {
 	decodeAll(t, d, l,
 		begin(100), outboxRelation, relationMsg(61, "public", "other", column{"x", 23}),
 		insertMsg(61, 1).value("7"), outboxRow("a", "{}"), outboxRow("b", ""),
-		msg('U'), msg('D'), msg('T'), msg('Y'), msg('O'), msg('M'),
+		msg('U'), msg('D'), msg('T'), msg('Y'), msg('O'), logicalMsg(1, "somebody", ""),
 		insertMsg(60, 4).value("c").null().null().null(), commit(100, 120),
 		begin(200), commit(200, 220))
 	require.Equal(t, []event.Bound{{After: 3, At: 220}}, l.batch.Bounds, "one bound for one place")

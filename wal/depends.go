@@ -52,7 +52,7 @@ func dependsOf(o *Options, names []name, f *facts) depends {
 			Name: t.Name.String(), RelID: t.RelID, Member: t.Member, Schema: t.Schema, Persistence: persistence, Ancestors: t.Ancestors,
 		})
 	}
-	d.Selection = selection(names, d, o.Columns)
+	d.Selection = selection(names, d, o.Columns, o.Messages)
 	return d
 }
 

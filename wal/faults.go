@@ -53,6 +53,7 @@ const (
 	CodeRowTooLarge      = "OT2060"
 	CodeUnchangedToast   = "OT2061"
 	CodeBinaryValue      = "OT2062"
+	CodeMessage          = "OT2063"
 	CodePositionRefused  = "OT2070"
 	CodeOptions          = "OT2071"
 	opStart              = "start the postgres source"
@@ -161,6 +162,15 @@ func faultEarliest(place, slot string) *event.Fault {
 func faultNoStart(place, slot string) *event.Fault {
 	return immediate(CodeNoStart, place, fmt.Sprintf("no position is stored, the replication slot %s does not exist, and start is not given", slot),
 		"start: now, if what was written before is not to be sent")
+}
+
+func faultNoMessages(place string, version int) *event.Fault {
+	return immediate(CodeTooOld, place, fmt.Sprintf("messages need Postgres 14, the server is %d", version/10000), "messages: false, and a table")
+}
+
+func faultMessageEncoding(place, encoding string) *event.Fault {
+	return immediate(CodeMessage, place, fmt.Sprintf("the database's encoding is %s, and the server sends messages in it unchanged, where JSON is UTF-8", encoding),
+		"messages: false, and a table, whose columns the server converts")
 }
 
 func faultNoFailover(place string, version int) *event.Fault {

@@ -198,8 +198,8 @@ func (s *Source) start(ctx context.Context, u *setup, at event.LSN) (net.Conn, e
 	u.repl = nil
 	conn := h.Conn
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	sql := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s)",
-		quoteIdent(s.o.Slot), at, quoteLiteral(quoteIdent(s.o.Publication)))
+	sql := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s%s)",
+		quoteIdent(s.o.Slot), at, quoteLiteral(quoteIdent(s.o.Publication)), messagesOption(&s.o))
 	patience := time.Now().Add(slotPatience)
 	for {
 		err := startStream(conn, sql)
@@ -221,6 +221,14 @@ func (s *Source) start(ctx context.Context, u *setup, at event.LSN) (net.Conn, e
 		}
 		return nil, s.startFault(ctx, u, at, pg)
 	}
+}
+
+// messagesOption asks for logical messages; a server before 14 does not know the option.
+func messagesOption(o *Options) string {
+	if !o.Messages {
+		return ""
+	}
+	return ", messages 'true'"
 }
 
 func (s *Source) startFault(ctx context.Context, u *setup, at event.LSN, pg *pgconn.PgError) *event.Fault {
@@ -306,9 +314,15 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 			every = max(10*time.Millisecond, min(every, f.SenderLimit/3))
 		}
 	}
+	position := event.Position{Kind: event.Postgres, SystemID: f.SystemID, Timeline: f.Timeline, Slot: o.Slot, LSN: p.At}
+	confirmed := p.At
+	if f.Slot != nil {
+		confirmed = *f.Slot.Confirmed
+	}
+	s.hold.begin(position, confirmed, o.Past)
 	c := &session{
-		position: event.Position{Kind: event.Postgres, SystemID: f.SystemID, Timeline: f.Timeline, Slot: o.Slot, LSN: p.At},
-		answer:   newAnswerer(conn, every, p.At),
+		position: position,
+		answer:   newAnswerer(conn, every, p.At, s.hold),
 		silence:  2*every + max(f.SenderLimit, time.Minute),
 	}
 	dec := newDecoder(o, s.targets(f), p.At, p.Prefix)
@@ -316,6 +330,14 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	_ = json.Unmarshal(from.Depends, &stored)
 	d.Tolerant = slices.Contains(from.Accepted, CodeColumnGone) || stored.Tolerant && stored.Selection == d.Selection
 	dec.tolerant = d.Tolerant
+	told := false // by the reader's goroutine only
+	dec.ignored = func() {
+		o.Filtered(ignoredMessage, 1)
+		if !told {
+			o.Logger.Warn("a logical message for outtail is not transactional, and is no event: write pg_logical_emit_message(true, …); it is said once, and counted", "reason", ignoredMessage)
+		}
+		told = true
+	}
 	c.read = &reader{
 		conn: conn, dec: dec, place: o.place(), replied: c.answer.ask, last: time.Now(),
 		maxFrame: 2*o.RowLimit + 64<<10, // a bytea travels as two digits per byte

@@ -50,8 +50,16 @@ type Options struct {
 
 	// RowLimit is the size in bytes above which a row is a record failure; 0: 16 MiB.
 	RowLimit int
+	// Messages makes events of transactional logical messages with the prefix MessagePrefix (14 or newer). Tables may then
+	// be empty.
+	Messages bool
 	// Heartbeat, if not 0, is how often a logical message is written, to move the slot of a quiet database.
 	Heartbeat time.Duration
+	// RewindWindow and RewindBytes, of which at most one is set, hold the confirmed position behind the stored one by a
+	// time or by bytes of log. Past says what was stored when, before this process began.
+	RewindWindow time.Duration
+	RewindBytes  int64
+	Past         []Moment
 	// CheckEvery is how often publication and tables are compared; 0: a minute.
 	CheckEvery time.Duration
 	// StatusEvery is how often the server is told that we live; 0: a third of its wal_sender_timeout, at most 10 s.
@@ -60,6 +68,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Conditions, where not nil, is told what keeps the source from working; nil clears. Keys: "standby", "slot_creation".
 	Conditions func(key string, f *event.Fault)
+	// Filtered, where not nil, counts what was written for us and is no event. Any goroutine.
+	Filtered func(reason string, n int)
 }
 
 // check fills defaults and refuses what cannot work.
@@ -88,7 +98,10 @@ func (o *Options) check() ([]name, *event.Fault) {
 	if o.Publication == "" || len(o.Publication) > 63 {
 		return nil, faultOptions("the publication's name must have 1 to 63 bytes")
 	}
-	if len(o.Tables) == 0 {
+	if o.Filtered == nil {
+		o.Filtered = func(string, int) {}
+	}
+	if len(o.Tables) == 0 && !o.Messages {
 		return nil, faultOptions("no table is named")
 	}
 	switch o.Start {
@@ -145,7 +158,7 @@ func columnNames(c event.Columns) []string {
 
 // selection hashes what decides which rows are counted: tables, the publication's rows and the columns. A prefix counts
 // only under the same selection (design: positions).
-func selection(names []name, d depends, c event.Columns) string {
+func selection(names []name, d depends, c event.Columns, messages bool) string {
 	h := fnv.New64a()
 	for _, n := range names {
 		fmt.Fprintf(h, "t%q.%q;", n.schema, n.table)
@@ -153,6 +166,9 @@ func selection(names []name, d depends, c event.Columns) string {
 	fmt.Fprintf(h, "p%q %d;", d.Publication.Name, d.Publication.OID)
 	for _, t := range d.Tables {
 		fmt.Fprintf(h, "r%q %d %d %d;", t.Name, t.RelID, t.Member, t.Schema)
+	}
+	if messages {
+		fmt.Fprint(h, "m;")
 	}
 	for role, m := range c {
 		fmt.Fprintf(h, "c%d %q %q %t %d;", role, m.Column, m.Constant, m.IsConst, m.As)

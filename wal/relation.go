@@ -65,14 +65,10 @@ func compile(t *target, columns *event.Columns, wire []wireColumn) *relation {
 	if t == nil {
 		return &relation{foreign: true}
 	}
-	r := &relation{table: t.text, plan: make([][]use, len(wire))}
+	r := &relation{table: t.text, plan: make([][]use, len(wire)), row: constants(columns)}
 	for i := range columns {
 		role, m := event.Role(i), columns[i]
-		if m.IsConst {
-			r.row[role] = event.Value{Bytes: []byte(m.Constant), Set: true}
-			continue
-		}
-		if m.Column == "" {
+		if m.IsConst || m.Column == "" {
 			continue
 		}
 		found := false
@@ -92,4 +88,14 @@ func compile(t *target, columns *event.Columns, wire []wireColumn) *relation {
 		}
 	}
 	return r
+}
+
+// constants is a row that has what no column gives.
+func constants(columns *event.Columns) (row event.Row) {
+	for i, m := range columns {
+		if m.IsConst {
+			row[i] = event.Value{Bytes: []byte(m.Constant), Set: true}
+		}
+	}
+	return row
 }

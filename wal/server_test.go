@@ -41,7 +41,11 @@ var databases = struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	p := servers.Postgres(t, "17")
+	return newBenchOn(t, servers.Postgres(t, "17"))
+}
+
+func newBenchOn(t testing.TB, p *harness.Postgres) *bench {
+	t.Helper()
 	databases.Lock()
 	databases.n++
 	b := &bench{t: t, host: p.Host, port: uint16(p.Port), database: fmt.Sprintf("wal_%d_%d", os.Getpid(), databases.n)}

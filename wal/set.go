@@ -96,8 +96,8 @@ func resolve(o *Options, f *facts, to string, at event.LSN) (event.LSN, error) {
 	case at > f.End:
 		return 0, faultPosition(place, fmt.Sprintf("%s lies beyond the end of the server's log, %s", at, f.End), "--to now is the end of the log")
 	case at < *slot.Confirmed:
-		return 0, faultPosition(place, fmt.Sprintf("the slot stands at %s and cannot send what lies before it", *slot.Confirmed),
-			"--to slot begins there; outtail replay sends again what lies before")
+		return 0, faultPosition(place, fmt.Sprintf("the slot stands at %s, the oldest position that it can send from", *slot.Confirmed),
+			"--to slot begins there; a rewind_window holds the slot back from now on; outtail replay sends again what lies before")
 	}
 	return at, nil
 }

@@ -20,6 +20,9 @@ const slotTimeout = 60 * time.Second
 
 // createPublicationSQL publishes inserts of the tables only; partitioned tables under their own name.
 func createPublicationSQL(pub string, names []name) string {
+	if len(names) == 0 { // for messages alone
+		return fmt.Sprintf("CREATE PUBLICATION %s WITH (publish = 'insert', publish_via_partition_root = true);", quoteIdent(pub))
+	}
 	tables := make([]string, len(names))
 	for i, n := range names {
 		tables[i] = n.sql()

@@ -19,6 +19,7 @@ type Source struct {
 	o     Options
 	names []name
 	pool  sync.Pool // of *load, across sessions
+	hold  *window   // across sessions
 
 	session *session // owned by the goroutine of Open, Read and Close
 	shared  atomic.Pointer[session]
@@ -46,7 +47,7 @@ func New(o Options) (*Source, error) {
 	if f != nil {
 		return nil, f
 	}
-	s := &Source{o: o, names: names}
+	s := &Source{o: o, names: names, hold: newWindow(&o)}
 	s.pool.New = func() any { return newLoad(&s.pool) }
 	return s, nil
 }

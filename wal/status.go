@@ -37,16 +37,17 @@ func statusUpdate(b []byte, at event.LSN, now time.Time, reply bool) []byte {
 type answerer struct {
 	conn      net.Conn
 	every     time.Duration
-	confirmed atomic.Uint64
+	confirmed atomic.Uint64 // stored durably
+	hold      *window       // what of it the server is told
 	moved     chan struct{} // a position was confirmed
 	asked     chan struct{} // the server wants an answer
 	done      chan struct{} // closed: say the last position and end
 	ended     chan struct{}
 }
 
-func newAnswerer(conn net.Conn, every time.Duration, at event.LSN) *answerer {
+func newAnswerer(conn net.Conn, every time.Duration, at event.LSN, hold *window) *answerer {
 	a := &answerer{
-		conn: conn, every: every,
+		conn: conn, every: every, hold: hold,
 		moved: make(chan struct{}, 1), asked: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	a.confirmed.Store(uint64(at))
@@ -84,7 +85,7 @@ func (a *answerer) run() {
 	var buf []byte
 	send := func(reply bool, limit time.Duration) bool {
 		a.conn.SetWriteDeadline(time.Now().Add(limit))
-		buf = statusUpdate(buf[:0], event.LSN(a.confirmed.Load()), time.Now(), reply)
+		buf = statusUpdate(buf[:0], a.hold.held(event.LSN(a.confirmed.Load())), time.Now(), reply)
 		_, err := a.conn.Write(buf)
 		return err == nil
 	}

@@ -41,7 +41,7 @@ func readFull(c net.Conn, b []byte) (int, error) {
 func TestTheServerIsToldThatWeLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, server := net.Pipe()
-		a := newAnswerer(ours, 10*time.Second, 100)
+		a := newAnswerer(ours, 10*time.Second, 100, newWindow(&Options{}))
 		go a.run()
 		start := time.Now()
 		at, reply, when := said(t, server)
@@ -88,7 +88,7 @@ func TestAServerThatDoesNotReadDoesNotHoldTheEnd(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
 		ours, _ := net.Pipe()
-		a := newAnswerer(ours, time.Second, 100)
+		a := newAnswerer(ours, time.Second, 100, newWindow(&Options{}))
 		go a.run()
 		time.Sleep(1500 * time.Millisecond) // it hangs in the write of the first second
 		start := time.Now()

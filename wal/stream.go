@@ -96,7 +96,7 @@ func (s *reader) parse(l *load) error {
 		}
 		if s.w-s.r < size {
 			if size > readSize {
-				if wait, f := s.oversize(size); wait || f != nil {
+				if wait, f := s.oversize(l, size); wait || f != nil {
 					return faultOrNil(f)
 				}
 				continue
@@ -180,7 +180,7 @@ func serverError(body []byte) error {
 
 // oversize decides about a frame that is larger than the usual buffer: a row of ours within the limit is buffered, one
 // beyond it is walked through, and what is not ours is dropped as it comes (I11). wait: more bytes are needed first.
-func (s *reader) oversize(size int) (wait bool, _ *event.Fault) {
+func (s *reader) oversize(l *load, size int) (wait bool, _ *event.Fault) {
 	const head = frameHead + dataHead + 1 + 4 + 1 + 2 // up to the number of columns
 	if s.w-s.r < head {
 		s.need = head
@@ -218,6 +218,22 @@ func (s *reader) oversize(size int) (wait bool, _ *event.Fault) {
 				s.big = &bigRow{rel: rel, row: rel.row, left: size - head, n: n, size: size - head}
 				s.r += head
 				return false, nil
+			}
+		}
+	}
+	if kind == 'M' {
+		const head = frameHead + dataHead + 1 + messageHead
+		if len(b) < head {
+			s.need = head
+			return true, nil
+		}
+		if s.dec.largeMessage(b[frameHead+dataHead+1 : head]) {
+			if size <= s.maxFrame {
+				s.need = size
+				return true, nil
+			}
+			if f := s.dec.hugeMessage(l, size); f != nil {
+				return false, f
 			}
 		}
 	}

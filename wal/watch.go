@@ -3,8 +3,11 @@ package wal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outtail/outtail/event"
 )
@@ -127,7 +130,12 @@ func (w *watcher) check(ctx context.Context) error {
 }
 
 func (w *watcher) heartbeat(ctx context.Context) error {
-	_, err := w.cat.one(ctx, `SELECT pg_logical_emit_message(false, 'outtail', '')`)
+	_, err := w.cat.one(ctx, `SELECT CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_logical_emit_message(false, $1, '') END`, heartbeatPrefix)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == statePrivilege {
+		// EXECUTE is granted to everybody by default: somebody took it away. The connection is fine.
+		w.o.Logger.Warn("no heartbeat: the role may not execute pg_logical_emit_message", "error", pgText(pg))
+		return nil
+	}
 	return err
 }
 

@@ -16,12 +16,13 @@ var initial embed.FS
 
 func newInit(c *cli) *cobra.Command {
 	var source string
-	var onlySQL, onlyConfig bool
+	var onlySQL, onlyConfig, messages bool
 	cmd := &cobra.Command{
 		Use:   "init --source postgres|mysql|mariadb",
 		Short: "Print the outbox table, the grants and a commented configuration",
 		Long: `Prints a configuration to begin with. The SQL for the outbox table and the grants stands in front of it as comments,
-so that the whole is a valid configuration file; --sql prints the SQL alone.`,
+so that the whole is a valid configuration file; --sql prints the SQL alone. With --messages the outbox needs no table: a
+function writes events into the log (Postgres 14 and newer).`,
 		Example: `  outtail init --source postgres > outtail.yaml
   outtail init --source mysql --sql | mysql shop`,
 		Args: cobra.NoArgs,
@@ -29,7 +30,10 @@ so that the whole is a valid configuration file; --sql prints the SQL alone.`,
 			if source != event.Postgres && source != event.MySQL && source != event.MariaDB {
 				return usageError{fmt.Errorf("--source %q: it is one of postgres, mysql, mariadb", source)}
 			}
-			text, err := initText(source, onlySQL, onlyConfig)
+			if messages && source != event.Postgres {
+				return usageError{fmt.Errorf("--messages: only postgres has logical messages")}
+			}
+			text, err := initText(source, messages, onlySQL, onlyConfig)
 			if err != nil {
 				return err
 			}
@@ -39,13 +43,18 @@ so that the whole is a valid configuration file; --sql prints the SQL alone.`,
 	cmd.Flags().StringVar(&source, "source", "", "postgres, mysql or mariadb (required)")
 	cmd.Flags().BoolVar(&onlySQL, "sql", false, "print the SQL alone")
 	cmd.Flags().BoolVar(&onlyConfig, "config-only", false, "print the configuration alone")
+	cmd.Flags().BoolVar(&messages, "messages", false, "Postgres: an outbox without a table")
 	cmd.MarkFlagsMutuallyExclusive("sql", "config-only")
 	_ = cmd.MarkFlagRequired("source")
 	return cmd
 }
 
-func initText(kind string, onlySQL, onlyConfig bool) (string, error) {
-	sql, err := initial.ReadFile("initial/" + kind + ".sql")
+func initText(kind string, messages, onlySQL, onlyConfig bool) (string, error) {
+	file, flag := kind, ""
+	if messages {
+		file, flag = kind+"-messages", " --messages"
+	}
+	sql, err := initial.ReadFile("initial/" + file + ".sql")
 	if err != nil {
 		return "", err
 	}
@@ -58,12 +67,15 @@ func initText(kind string, onlySQL, onlyConfig bool) (string, error) {
 	}
 	var b strings.Builder
 	if !onlyConfig {
-		b.WriteString("# outtail, source " + kind + ". First, in the database (also: outtail init --source " + kind + " --sql):\n#\n")
+		b.WriteString("# outtail, source " + kind + ". First, in the database (also: outtail init --source " + kind + flag + " --sql):\n#\n")
 		for line := range strings.Lines(string(sql)) {
 			b.WriteString(strings.TrimRight("#   "+line, " \n") + "\n")
 		}
 		b.WriteString("#\n# Then: outtail validate -c FILE, outtail doctor -c FILE, outtail run -c FILE. Every key: docs/CONFIGURATION.md\n\n")
 	}
-	err = t.Execute(&b, struct{ Kind string }{kind})
+	err = t.Execute(&b, struct {
+		Kind     string
+		Messages bool
+	}{kind, messages})
 	return b.String(), err
 }

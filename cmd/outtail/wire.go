@@ -48,10 +48,7 @@ func (p *process) build(c config.Pipeline) (*pipeline.Pipeline, error) {
 		Observer: p.observer, Log: p.log, InFlightEvents: c.Limits.InFlightEvents, InFlightBytes: int64(c.Limits.InFlightBytes),
 		StartTimeout: p.cfg.StartTimeout, DrainTimeout: c.DrainTimeout, Version: version,
 	})
-	src, err := newSource(p.cfg, c, p.log, p.store.RanBefore(c.Name), pl.Condition, func(o *binlog.Options) {
-		o.SpillSpace = &p.spill
-		o.Filtered = func(reason string, rows int) { p.observer.Filtered(c.Name, reason, rows) }
-	})
+	src, err := p.source(c, pl)
 	if err != nil {
 		return nil, err
 	}
@@ -74,19 +71,27 @@ func (r route) Route(ev *event.Event, m *event.Message) (pipeline.Decision, erro
 	return pipeline.Deliver, err
 }
 
-// newSource makes the source of a pipeline, for running it and for commands that ask its server.
-func newSource(cfg *config.Config, c config.Pipeline, log *slog.Logger, ranBefore bool, cond func(string, *event.Fault),
-	running ...func(*binlog.Options)) (pipeline.Source, error) {
+// source makes the source of a pipeline.
+func (p *process) source(c config.Pipeline, pl *pipeline.Pipeline) (pipeline.Source, error) {
 	if c.Source.Kind == event.Postgres {
-		o := walOptions(c, log.With("pipeline", c.Name)) // binlog says its pipeline by itself
-		o.RanBefore, o.Conditions = ranBefore, cond
+		o := walOptions(c, p.log.With("pipeline", c.Name)) // binlog says its pipeline by itself
+		o.RanBefore, o.Conditions = p.store.RanBefore(c.Name), pl.Condition
+		o.Filtered = func(reason string, n int) { p.observer.Filtered(c.Name, reason, n) }
+		if o.RewindWindow > 0 {
+			past, err := p.store.History(c.Name)
+			if err != nil {
+				return nil, err
+			}
+			for _, h := range past {
+				o.Past = append(o.Past, wal.Moment{At: h.At, Position: h.Checkpoint.Position})
+			}
+		}
 		return wal.New(o)
 	}
-	o := binlogOptions(cfg, c, log)
-	o.Conditions = cond
-	for _, r := range running {
-		r(&o)
-	}
+	o := binlogOptions(p.cfg, c, p.log)
+	o.Conditions = pl.Condition
+	o.SpillSpace = &p.spill
+	o.Filtered = func(reason string, rows int) { p.observer.Filtered(c.Name, reason, rows) }
 	return binlog.New(o)
 }
 
@@ -96,7 +101,8 @@ func walOptions(c config.Pipeline, log *slog.Logger) wal.Options {
 		Pipeline: c.Name, Host: s.Host, Port: s.Port, User: s.User, Password: s.Password.Reveal(), Database: s.Database,
 		TLS:  wal.TLS{Mode: s.TLS.Mode, CA: s.TLS.CA, Cert: s.TLS.Cert, Key: s.TLS.Key},
 		Slot: s.Slot, Publication: s.Publication, Tables: s.Tables, Columns: c.Columns, Create: s.Create,
-		FailoverSlot: s.FailoverSlot, Start: s.Start.Mode, RowLimit: int(c.Limits.Row), Heartbeat: s.Heartbeat, Logger: log,
+		FailoverSlot: s.FailoverSlot, Start: s.Start.Mode, RowLimit: int(c.Limits.Row), Logger: log,
+		Messages: s.Messages, Heartbeat: s.Heartbeat, RewindWindow: s.RewindWindow, RewindBytes: int64(s.RewindWindowBytes),
 	}
 }
 

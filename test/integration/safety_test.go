@@ -292,7 +292,7 @@ func TestSetPosition(t *testing.T) {
 			s.Prove()
 			r := s.Set(first.Source.LSN)
 			require.Equal(t, 2, r.Code, r.Stderr)
-			require.Contains(t, r.Stderr, "cannot send what lies before")
+			require.Contains(t, r.Stderr, "the oldest position that it can send from")
 			require.Contains(t, r.Stderr, "hint: --to slot")
 			s.Prove()
 		})
