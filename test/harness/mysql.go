@@ -30,8 +30,9 @@ type MySQLOptions struct {
 // MySQL is a running MySQL or MariaDB.
 type MySQL struct {
 	server
-	Host string
-	Port int
+	Host  string
+	Port  int
+	maria bool
 	// DB is root's pool, without a default database, several statements per call allowed, time zone +00:00.
 	DB *sql.DB
 }
@@ -65,7 +66,7 @@ func runMySQL(ctx context.Context, opts MySQLOptions) (*MySQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &MySQL{server: server{c: c}, Host: host, Port: ports[0]}
+	m := &MySQL{server: server{c: c}, Host: host, Port: ports[0], maria: opts.MariaDB}
 	m.DB, err = m.pool("root", RootPassword, "")
 	if err != nil {
 		m.terminate()

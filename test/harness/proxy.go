@@ -13,9 +13,10 @@ import (
 
 // Proxy is a TCP proxy that stands between a client and a server and misbehaves when told to. Its address stays the same.
 type Proxy struct {
-	addr, target string
+	addr string
 
 	mu       sync.Mutex
+	target   string
 	changed  *sync.Cond // a stall that ends, a connection that is cut
 	listener net.Listener
 	conns    map[*proxied]struct{}
@@ -62,6 +63,14 @@ func (p *Proxy) Accepted() int { p.mu.Lock(); defer p.mu.Unlock(); return p.acce
 
 // Open counts the connections that are open now.
 func (p *Proxy) Open() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.conns) }
+
+// Point makes another server (host:port) the target and closes all connections, as an address that moves in a failover does.
+func (p *Proxy) Point(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.Cut()
+}
 
 // Cut closes all connections; new ones are accepted.
 func (p *Proxy) Cut() {
@@ -135,7 +144,10 @@ func (p *Proxy) accept(l net.Listener) {
 // serve joins one client to the server.
 func (p *Proxy) serve(c net.Conn, l net.Listener) {
 	defer p.wg.Done()
-	s, err := net.Dial("tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	s, err := net.Dial("tcp", target)
 	if err != nil {
 		_ = c.Close()
 		return
@@ -143,7 +155,7 @@ func (p *Proxy) serve(c net.Conn, l net.Listener) {
 	x := &proxied{client: c, server: s}
 	p.mu.Lock()
 	p.accepted++
-	if p.listener != l { // refused while we dialled
+	if p.listener != l || p.target != target { // refused, or moved, while we dialled
 		p.end(x)
 		p.mu.Unlock()
 		return

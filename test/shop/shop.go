@@ -148,6 +148,14 @@ func NewMySQL(t testing.TB, s *harness.MySQL, kind string, via *harness.Proxy) *
 	return m
 }
 
+// On is the same database on another server, which got it by replication; outtail reaches the server as it did before.
+func (m *MySQL) On(t testing.TB, s *harness.MySQL) *MySQL {
+	other := *m
+	other.Server = s
+	other.pool = s.Open(t, "root", harness.RootPassword, m.DB)
+	return &other
+}
+
 // Kind implements Database.
 func (m *MySQL) Kind() string { return m.kind }
 
