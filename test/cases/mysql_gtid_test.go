@@ -2,8 +2,11 @@ package cases
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -158,6 +161,151 @@ func TestB039AFailoverGoesOnByGTIDWithNothingLostAndInOrder(t *testing.T) {
 			s.TakeWay(r.Stderr, "--code OT3021")
 			s.Prove() // all that the new primary committed meanwhile, too
 		})
+
+		if p.kind == "mariadb" {
+			return // it always has GTIDs
+		}
+		t.Run("with gtid_mode off, to a replica: a file and position mean nothing there", func(t *testing.T) {
+			for _, m := range []*harness.MySQL{p.a, p.b} {
+				setGTIDMode(t, m, "OFF")
+			}
+			p.b.ReplicateByPosition(t, p.a)
+			s := p.scene(t)
+			run := s.Start()
+			s.Insert(2)
+			s.Arrived(run)
+			at := s.Stored().Source
+			require.Empty(t, at.GTID)
+			require.Eventually(t, func() bool {
+				return p.b.Scalar(t, "", "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'outbox' AND table_schema = ?", s.DB.(*shop.MySQL).DB) == "1" &&
+					p.b.Scalar(t, s.DB.(*shop.MySQL).DB, "SELECT COUNT(*) FROM outbox") == "2"
+			}, harness.Patience, 50*time.Millisecond)
+			// The same name, grown beyond our offset.
+			for p.b.Binlogs(t)[len(p.b.Binlogs(t))-1] < at.File {
+				p.b.Exec(t, "", "FLUSH BINARY LOGS")
+			}
+			p.failover(s, p.b)
+			r := run.Wait(t)
+			require.Equal(t, 4, r.Code, r.Stderr)
+			for _, want := range []string{"OT3020", at.ServerUUID, p.b.Scalar(t, "", "SELECT @@server_uuid")} {
+				require.Contains(t, r.Stderr, want)
+			}
+			s.InsertUnseen(1, "order.changed")
+			s.Stops(4, "OT3020")
+			s.TakeWay(r.Stderr, "--to now")
+			s.Prove()
+		})
+	})
+}
+
+// setGTIDMode goes through the modes one by one, as the server wants it.
+func setGTIDMode(t *testing.T, m *harness.MySQL, mode string) {
+	modes := []string{"OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"}
+	at, to := slices.Index(modes, m.Scalar(t, "", "SELECT @@global.gtid_mode")), slices.Index(modes, mode)
+	for at != to {
+		if at < to {
+			at++
+		} else {
+			at--
+		}
+		if modes[at] == "ON" || modes[at] == "ON_PERMISSIVE" {
+			m.Exec(t, "", "SET GLOBAL enforce_gtid_consistency = ON")
+		}
+		m.Exec(t, "", "SET GLOBAL gtid_mode = "+modes[at])
+	}
+}
+
+// Tags are part of a GTID's name: they are stored, shown, resumed from and can be named by a person.
+func TestB037GTIDsWithTagsAreStoredShownAndResumedFrom(t *testing.T) {
+	t.Parallel()
+	onMySQL(t, func(t *testing.T, db *shop.MySQL) {
+		s := scene.New(t, &servers, db)
+		run := s.Start()
+		insert := func(tags ...string) {
+			for _, tag := range tags {
+				id := scene.NewUUID()
+				db.Exec(t, "SET gtid_next = 'AUTOMATIC"+tag+"'; "+fmt.Sprintf("INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload) VALUES ('%s', 'order', 'order-1', 'order.changed', '{}')", id))
+				s.Expect(id)
+			}
+		}
+		insert(":blue", "", ":blue", ":a_1", ":blue")
+		s.Arrived(run)
+		s.Stop(run)
+		at := s.Stored().Source.GTID
+		require.Regexp(t, ":a_1:1(-[0-9]+)?:blue:1-[0-9]+", at)
+		r := s.Outtail.Run(t, "checkpoint", "show", "-c", s.Outtail.Config)
+		require.Contains(t, r.Stdout, at, "a person sees them")
+
+		insert(":green", ":blue", "")
+		s.Prove()
+		for _, id := range s.Sent {
+			require.Equal(t, 1, s.Times(id), "nothing twice behind a clean stop")
+		}
+
+		// By the set alone, as behind a failover.
+		r = s.Set(at)
+		require.Equal(t, 0, r.Code, r.Stderr)
+		insert(":blue")
+		s.Prove()
+		for i, id := range s.Sent {
+			require.Equal(t, 1+btoi(i >= 5 && i <= 8), s.Times(id), "event %d: what the set has does not come again, what it lacks does", i)
+		}
+
+		// A fresh start behind a set with tags.
+		set := db.Server.Scalar(t, "", "SELECT REPLACE(@@global.gtid_executed, '\n', '')")
+		require.Contains(t, set, ":blue:")
+		other := scene.New(t, &servers, db)
+		other.Configure("Source", other.Source("start", `{ gtid: "`+set+`" }`))
+		s = other
+		insert(":blue", "", ":red")
+		other.Prove()
+	})
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// The GTID of a transaction is stored only when all of its rows were acked, whatever ends the session in the middle of it.
+func TestB036AGTIDIsStoredOnlyBehindItsLastRow(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		t.Parallel()
+		s := scene.New(t, &servers, db)
+		s.Prove()
+		const rows = 20_000
+		db.Exec(t, "CREATE TABLE numbers (n INT PRIMARY KEY)")
+		db.Exec(t, "SET SESSION "+map[string]string{"mysql": "cte_max_recursion_depth", "mariadb": "max_recursive_iterations"}[db.Kind()]+" = 100000; "+
+			"INSERT INTO numbers WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 20000) SELECT n FROM c")
+		db.Exec(t, "INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload) SELECT CONCAT('row-', LPAD(n, 6, '0')), 'order', 'order-1', 'order.changed', '{}' FROM numbers ORDER BY n")
+		for i := range rows {
+			s.Expect(fmt.Sprintf("row-%06d", i+1))
+		}
+		all := executed(t, db)
+		covered := func(at scene.Entry) bool { return covers(t, db, at.Source.GTID, all) }
+		for _, part := range []uint64{rows / 10, rows / 2, rows * 99 / 100} {
+			run := s.Start()
+			// The session is ended by the server, twice, before the process is.
+			for range 2 {
+				if id := db.Session(t); id != "" {
+					_, _ = db.Server.DB.Exec("KILL " + strings.Split(id, ",")[0])
+				}
+			}
+			run.Until(t, "a part of the rows to be acked", func() bool {
+				at := s.Stored()
+				return covered(at) || at.Prefix != nil && at.Prefix.Rows >= part
+			})
+			run.Kill(t)
+			if at := s.Stored(); covered(at) {
+				require.GreaterOrEqual(t, at.Events, uint64(rows), "stored behind the transaction")
+			} else {
+				require.NotNil(t, at.Prefix)
+			}
+		}
+		s.Prove()
 	})
 }
 
@@ -165,4 +313,39 @@ func TestB039AFailoverGoesOnByGTIDWithNothingLostAndInOrder(t *testing.T) {
 var lastGTID = map[string]string{
 	"mysql":   "SELECT REGEXP_SUBSTR(@@global.gtid_executed, '[0-9]+$')",
 	"mariadb": "SELECT SUBSTRING_INDEX(@@global.gtid_binlog_pos, ',', 1)",
+}
+
+// executed is the server's GTID position.
+func executed(t *testing.T, db *shop.MySQL) string {
+	if db.Kind() == "mariadb" {
+		return db.Server.Scalar(t, "", "SELECT @@global.gtid_binlog_pos")
+	}
+	return db.Server.Scalar(t, "", "SELECT @@global.gtid_executed")
+}
+
+// covers reports whether a stored GTID position has all of another one.
+func covers(t *testing.T, db *shop.MySQL, stored, all string) bool {
+	if db.Kind() == "mysql" {
+		return db.Server.Scalar(t, "", "SELECT GTID_SUBSET(?, ?)", all, stored) == "1"
+	}
+	seq := func(pos string) (of map[string]int) {
+		of = map[string]int{}
+		for g := range strings.SplitSeq(pos, ",") {
+			var domain string
+			var n int
+			if f := strings.Split(g, "-"); len(f) == 3 {
+				domain = f[0]
+				n, _ = strconv.Atoi(f[2])
+			}
+			of[domain] = n
+		}
+		return of
+	}
+	have := seq(stored)
+	for domain, n := range seq(all) {
+		if have[domain] < n {
+			return false
+		}
+	}
+	return true
 }

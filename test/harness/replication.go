@@ -31,6 +31,18 @@ func (m *MySQL) ReplicateFrom(t testing.TB, source *MySQL) {
 	m.CatchUp(t, source)
 }
 
+// ReplicateByPosition makes a MySQL a replica of another one, from where that one's log ends, by file and position.
+func (m *MySQL) ReplicateByPosition(t testing.TB, source *MySQL) {
+	t.Helper()
+	m.Promote(t)
+	ip, err := source.c.ContainerIP(t.Context())
+	require.NoError(t, err)
+	var file, pos, rest string
+	require.NoError(t, source.DB.QueryRow("SHOW BINARY LOG STATUS").Scan(&file, &pos, &rest, &rest, &rest))
+	m.Exec(t, "", fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=3306, SOURCE_USER='root', SOURCE_PASSWORD='%s', SOURCE_AUTO_POSITION=0, SOURCE_LOG_FILE='%s', SOURCE_LOG_POS=%s, GET_SOURCE_PUBLIC_KEY=1; START REPLICA",
+		ip, RootPassword, file, pos))
+}
+
 // CatchUp waits until the replica has all that its source has now.
 func (m *MySQL) CatchUp(t testing.TB, source *MySQL) {
 	t.Helper()
