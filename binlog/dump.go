@@ -150,6 +150,10 @@ func (s *Source) dumpFault(err error) error {
 			f.Text = "transactions without GTID lie ahead, which the server does not serve while gtid_mode is ON: " + d.text
 			f.Hint = "SET GLOBAL gtid_mode = ON_PERMISSIVE; start again, and SET GLOBAL gtid_mode = ON; once they were read: nothing is lost. Or " +
 				s.ways(codeDump, "now", "earliest", "GTID", "FILE:POS")
+		case strings.Contains(text, "cannot replicate gtid-transaction"):
+			f.Text = "transactions with GTID lie ahead, which the server does not serve while gtid_mode is OFF: " + d.text
+			f.Hint = "SET GLOBAL gtid_mode = OFF_PERMISSIVE; start again, and SET GLOBAL gtid_mode = OFF; once they were read: nothing is lost. Or " +
+				s.ways(codeDump, "now", "earliest", "FILE:POS")
 		case strings.Contains(text, "purged"):
 			f.Code, f.Hint = codePurged, s.ways(codePurged, "now", "earliest", "GTID")
 			f.Text = "the server has purged binlogs that were not read: " + d.text

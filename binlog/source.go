@@ -223,7 +223,7 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 			out.Position.File, out.Position.Pos = begin.file, begin.pos
 			out.Position.Mark = f.witness.elsewhere(begin).String()
 		}
-		if !f.sameServer() {
+		if !f.sameServer() && begin.file == "" {
 			s.log.Warn("the server is another one; its log continues ours by GTID", "server", f.identity(), "before", f.storedIdentity())
 		}
 	}

@@ -261,8 +261,9 @@ func (s *Source) provePlace(ctx context.Context, f *facts) error {
 		// Our event would have come before the end.
 		f.place = refuted
 		return nil
-	case errors.As(err, &refused) && strings.Contains(strings.ToLower(refused.text), "anonymous"):
-		// The server does not send a transaction without GTID, not even to look at. What lies behind it decides.
+	case errors.As(err, &refused) && strings.Contains(strings.ToLower(refused.text), "cannot replicate"):
+		// While gtid_mode is ON the server does not send a transaction without GTID, nor one with GTID while it is OFF, not even to
+		// look at. What lies behind it decides.
 		if f.stamp == 0 {
 			f.stamp, err = s.stampOf(ctx, f.stored.File)
 			return err

@@ -109,3 +109,11 @@ func (m *MySQL) PurgeBinlogs(t testing.TB) {
 		return m.Binlogs(t)[0] == newest
 	}, Patience, 100*time.Millisecond, "the binary logs are not purged")
 }
+
+// Remove deletes a file of the server's.
+func (m *MySQL) Remove(t testing.TB, path string) {
+	t.Helper()
+	code, _, err := m.c.Exec(t.Context(), []string{"rm", path})
+	require.NoError(t, err)
+	require.Zero(t, code, "rm %s", path)
+}
