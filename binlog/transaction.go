@@ -150,6 +150,10 @@ func (st *stream) txRef(h header) *event.Tx {
 		}
 		t.commit = time.Unix(int64(at), 0)
 	}
+	// The same towards the future, and for a clock that is ahead: a broker refuses a record whose time is (by default) an hour ahead.
+	if now := time.Now(); t.commit.Sub(now) > clockSkew {
+		t.commit = now
+	}
 	t.tx = &event.Tx{ID: source[head:], Source: source, Commit: t.commit}
 	if p := st.prefix; p != nil {
 		if p.Tx == t.tx.ID {
@@ -260,6 +264,9 @@ func (st *stream) loadQuery(h header, body []byte) error {
 	}
 	return st.query(h, query{schema: body[26+vars : 26+vars+schema], text: body[26+vars+schema+1:], vars: body[26 : 26+vars]})
 }
+
+// clockSkew is how far the server's clock may be ahead of ours before a commit's time is not believed.
+const clockSkew = 10 * time.Minute
 
 // commitTx ends the running group with its rows.
 func (st *stream) commitTx(h header) error {
