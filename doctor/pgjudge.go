@@ -249,8 +249,8 @@ func (f *pgFacts) judgeMember(l *list, o *Postgres, t pgTable) {
 	case !t.Published && t.Ancestor == nil:
 		l.add(Error, codePublication, "the publication "+o.Publication+" does not contain the table "+t.Name.String(), "no event of it is sent", "ALTER PUBLICATION "+pub+" ADD TABLE "+t.Name.pg()+";")
 	case t.Kind == "p" && !p.ViaRoot:
-		l.add(Error, codeFilters, t.Name.String()+" is partitioned and its rows are sent as those of the partitions", "they are not found under the configured name: no event is sent",
-			"ALTER PUBLICATION "+pub+" SET (publish_via_partition_root = true);")
+		l.add(Note, codeFilters, t.Name.String()+" is partitioned and its rows are sent under the names of the partitions", "outtail knows whose they are, but if one is dropped before its rows were read, a start stops and asks",
+			"ALTER PUBLICATION "+pub+" SET (publish_via_partition_root = true);\n(an alteration: the next start asks a person, once)")
 	}
 	if t.List != nil {
 		for _, m := range o.Columns {

@@ -65,6 +65,8 @@ type tableFacts struct {
 	Ancestors         []uint32
 	PublishedAncestor *name
 	UnloggedPart      *name
+	Children          []name   // tables that inherit from it without being partitions
+	Parts             []uint32 // leaves of a partitioned table whose rows come under their names
 	Columns           map[string]columnFacts
 }
 
@@ -183,6 +185,25 @@ func (c *catalog) table(ctx context.Context, version int, n name, p *pubFacts) (
 		}
 		if r != nil {
 			t.UnloggedPart = &name{r[0], r[1]}
+		}
+		if p != nil && !p.ViaRoot {
+			leaves, err := c.rows(ctx, `SELECT relid::oid FROM pg_partition_tree($1::oid::regclass) WHERE isleaf ORDER BY 1`, rel)
+			if err != nil {
+				return t, err
+			}
+			for _, l := range leaves {
+				t.Parts = append(t.Parts, oid(l[0]))
+			}
+		}
+	}
+	if t.Kind == "r" {
+		rows, err := c.rows(ctx, `SELECT n.nspname, c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+			JOIN pg_namespace n ON n.oid = c.relnamespace WHERE i.inhparent = $1::oid ORDER BY 1, 2`, rel)
+		if err != nil {
+			return t, err
+		}
+		for _, r := range rows {
+			t.Children = append(t.Children, name{r[0], r[1]})
 		}
 	}
 	if p == nil {

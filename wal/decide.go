@@ -217,9 +217,12 @@ func checkServer(o *Options, f *facts) *event.Fault {
 	return nil
 }
 
+// warning is told at a start that goes on all the same.
+type warning struct{ code, text string }
+
 // checkPublished refuses tables and publications from which rows would be missing. creating says that the publication is
 // about to be made by us. Warnings are told and let pass.
-func checkPublished(o *Options, names []name, f *facts, creating bool) (warnings []string, _ *event.Fault) {
+func checkPublished(o *Options, names []name, f *facts, creating bool) (warnings []warning, _ *event.Fault) {
 	place := o.place()
 	for _, t := range f.Tables {
 		if t.RelID == 0 {
@@ -242,9 +245,16 @@ func checkPublished(o *Options, names []name, f *facts, creating bool) (warnings
 			}
 		}
 	}
+	for _, t := range f.Tables {
+		for _, child := range t.Children {
+			if !slices.Contains(names, child) {
+				warnings = append(warnings, warning{CodeInherited, fmt.Sprintf("%s inherits from %s: rows that are inserted into it are not events unless it stands in `tables`", child, t.Name)})
+			}
+		}
+	}
 	if f.Pub == nil {
 		if creating {
-			return nil, nil
+			return warnings, nil
 		}
 		return nil, faultNoPublication(place, o.Publication, names)
 	}
@@ -257,8 +267,6 @@ func checkPublished(o *Options, names []name, f *facts, creating bool) (warnings
 			return nil, faultSentAsRoot(place, o.Publication, t.Name, *t.PublishedAncestor)
 		case !f.Pub.AllTables && t.Member == 0 && t.Schema == 0 && t.PublishedAncestor == nil:
 			return nil, faultPublicationMissingTable(place, o.Publication, t.Name)
-		case t.Kind == "p" && !f.Pub.ViaRoot:
-			return nil, faultRootNotPublished(place, o.Publication, t.Name)
 		}
 		if t.ColumnList != nil {
 			for _, col := range columnNames(o.Columns) {
@@ -268,7 +276,7 @@ func checkPublished(o *Options, names []name, f *facts, creating bool) (warnings
 			}
 		}
 		if t.HasFilter {
-			warnings = append(warnings, fmt.Sprintf("the publication %s filters the rows of %s: what it filters is never sent", showIdent(o.Publication), t.Name))
+			warnings = append(warnings, warning{CodeRowFilter, fmt.Sprintf("the publication %s filters the rows of %s: what it filters is never sent", showIdent(o.Publication), t.Name)})
 		}
 	}
 	return warnings, nil

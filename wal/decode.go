@@ -86,6 +86,8 @@ type decoder struct {
 	// messages is what events of logical messages begin with, nil where they are not asked for; ignored counts others.
 	messages *relation
 	ignored  func()
+	// parts finds the table of a partition, nil where rows come under the tables' own names.
+	parts func(id uint32, n name) (*target, *event.Fault)
 
 	relations map[uint32]*relation
 	lastID    uint32
@@ -197,6 +199,12 @@ func (d *decoder) relation(w *wire) *event.Fault {
 		return d.malformed('R')
 	}
 	t := match(d.targets, id, schema, table)
+	if t == nil && d.parts != nil && !w.bad {
+		var f *event.Fault
+		if t, f = d.parts(id, name{string(schema), string(table)}); f != nil {
+			return f
+		}
+	}
 	cols := make([]wireColumn, 0, min(n, 1600))
 	for range n {
 		w.byte() // flags

@@ -20,6 +20,8 @@ type depends struct {
 	CheckedAt event.LSN `json:"checked_at"`
 	// Tolerant says that a person accepted rows without a mapped column, under this selection; not compared.
 	Tolerant bool `json:"tolerant,omitempty"`
+	// Passed are relations that a person said not to be partitions of ours; not compared.
+	Passed []uint32 `json:"passed,omitempty"`
 }
 
 type dependsPub struct {
@@ -35,6 +37,8 @@ type dependsTable struct {
 	Schema      uint32   `json:"schema,omitempty"`
 	Persistence string   `json:"persistence"`
 	Ancestors   []uint32 `json:"ancestors,omitempty"`
+	// Parts are all partitions that it is known to have had, where rows come under their names; not compared.
+	Parts []uint32 `json:"parts,omitempty"`
 }
 
 // dependsOf takes the part of the facts on which positions depend.
@@ -49,7 +53,7 @@ func dependsOf(o *Options, names []name, f *facts) depends {
 			persistence = "u"
 		}
 		d.Tables = append(d.Tables, dependsTable{
-			Name: t.Name.String(), RelID: t.RelID, Member: t.Member, Schema: t.Schema, Persistence: persistence, Ancestors: t.Ancestors,
+			Name: t.Name.String(), RelID: t.RelID, Member: t.Member, Schema: t.Schema, Persistence: persistence, Ancestors: t.Ancestors, Parts: t.Parts,
 		})
 	}
 	d.Selection = selection(names, d, o.Columns, o.Messages)

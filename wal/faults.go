@@ -28,6 +28,7 @@ const (
 	CodeColumnList       = "OT2019"
 	CodeUnlogged         = "OT2020"
 	CodePartition        = "OT2021"
+	CodeInherited        = "OT2022"
 	CodeRowFilter        = "OT2023"
 	CodeNoStart          = "OT2024"
 	CodeOtherServer      = "OT2030"
@@ -43,6 +44,7 @@ const (
 	CodeRanBefore        = "OT2040"
 	CodeForeignSlot      = "OT2041"
 	CodeColumnGone       = "OT2042"
+	CodePartitionGone    = "OT2043"
 	CodeConnectionLost   = "OT2050"
 	CodeSlotActive       = "OT2051"
 	CodeLogRemoved       = "OT2052"
@@ -137,11 +139,6 @@ func faultPublicationNoInsert(place, pub string) *event.Fault {
 func faultColumnList(place, pub string, n name, column string) *event.Fault {
 	return immediate(CodeColumnList, place, fmt.Sprintf("the publication %s lists columns of %s without %q", showIdent(pub), n, column),
 		fmt.Sprintf("ALTER PUBLICATION %s DROP TABLE %s; ALTER PUBLICATION %s ADD TABLE %s; (without a column list, or with that column)", quoteIdent(pub), n.sql(), quoteIdent(pub), n.sql()))
-}
-
-func faultRootNotPublished(place, pub string, n name) *event.Fault {
-	return immediate(CodePartition, place, fmt.Sprintf("%s is partitioned, and the publication %s sends its rows as those of the partitions", n, showIdent(pub)),
-		fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true);", quoteIdent(pub)))
 }
 
 func faultSentAsRoot(place, pub string, n, root name) *event.Fault {

@@ -145,7 +145,7 @@ func (s *Source) open(ctx context.Context, u *setup, from event.Checkpoint) (eve
 		return event.Checkpoint{}, err
 	}
 	for _, w := range warnings {
-		o.Logger.Warn(w, "code", CodeRowFilter)
+		o.Logger.Warn(w.text, "code", w.code)
 	}
 	for _, n := range p.Notes {
 		o.Logger.Info(n, "slot", o.Slot)
@@ -331,6 +331,12 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	d.Tolerant = slices.Contains(from.Accepted, CodeColumnGone) || stored.Tolerant && stored.Selection == d.Selection
 	dec.tolerant = d.Tolerant
 	told := false // by the reader's goroutine only
+	parts := &partitions{o: o, look: s.lookUp, accept: slices.Contains(from.Accepted, CodePartitionGone), learnt: func() { poke(c.watch.again) }}
+	parts.restore(stored, f)
+	parts.store(&d)
+	if byLeaf(f) {
+		dec.parts = func(id uint32, n name) (*target, *event.Fault) { return parts.of(id, n, dec.targets, dec.at) }
+	}
 	dec.ignored = func() {
 		o.Filtered(ignoredMessage, 1)
 		if !told {
@@ -351,6 +357,7 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	c.passed.Store(uint64(p.At))
 	c.watch = &watcher{
 		o: o, names: s.names, cat: u.cat, version: f.Version, base: d, found: c.stopWith,
+		parts: parts, again: make(chan struct{}, 1),
 		at: func() event.LSN { return event.LSN(c.passed.Load()) }, ended: make(chan struct{}),
 	}
 	c.watch.retained.Store(-1)

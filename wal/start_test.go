@@ -55,7 +55,7 @@ func TestWhatIsMissingIsNamedWithItsRemedy(t *testing.T) {
 		`CREATE TABLE parts (LIKE outbox) PARTITION BY LIST (id)`, `CREATE TABLE p1 PARTITION OF parts DEFAULT`,
 		`CREATE PUBLICATION empty`, `CREATE PUBLICATION updates FOR TABLE outbox WITH (publish = 'update')`,
 		`CREATE PUBLICATION columns FOR TABLE outbox (id, aggregate_id, raw)`,
-		`CREATE PUBLICATION leaves FOR TABLE parts`, `CREATE PUBLICATION roots FOR TABLE parts WITH (publish_via_partition_root)`)
+		`CREATE PUBLICATION roots FOR TABLE parts WITH (publish_via_partition_root)`)
 	admin := b.connect("postgres")
 	t.Cleanup(func() {
 		b.execOn(admin, `DROP ROLE plain_`+b.database)
@@ -74,7 +74,6 @@ func TestWhatIsMissingIsNamedWithItsRemedy(t *testing.T) {
 		"member":    {func(o *wal.Options) { o.Publication = "empty" }, wal.CodePublication},
 		"updates":   {func(o *wal.Options) { o.Publication = "updates" }, wal.CodePublication},
 		"columns":   {func(o *wal.Options) { o.Publication = "columns" }, wal.CodeColumnList},
-		"root":      {func(o *wal.Options) { o.Publication, o.Tables = "leaves", []string{"public.parts"} }, wal.CodePartition},
 		"leaf":      {func(o *wal.Options) { o.Publication, o.Tables = "roots", []string{"public.p1"} }, wal.CodePartition},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,6 +25,9 @@ type watcher struct {
 	found func(*event.Fault) // a safety finding
 	at    func() event.LSN   // what the stream has passed
 
+	parts *partitions
+	again chan struct{} // a look is wanted before it is due
+
 	version int
 	base    depends
 
@@ -55,6 +58,8 @@ func (w *watcher) run(ctx context.Context) {
 		case <-retained.C:
 			w.do(ctx, w.look)
 		case <-check.C:
+			w.do(ctx, w.check)
+		case <-w.again:
 			w.do(ctx, w.check)
 		case <-beat:
 			w.do(ctx, w.heartbeat)
@@ -123,6 +128,8 @@ func (w *watcher) check(ctx context.Context) error {
 		return nil
 	}
 	now.Tolerant = w.base.Tolerant
+	w.parts.learn(&f)
+	w.parts.store(&now)
 	w.base = now
 	j := now.json()
 	w.checked.Store(&j)
