@@ -85,7 +85,7 @@ func TestJudgePostgres(t *testing.T) {
 		{"sent as its root", func(_ *Postgres, f *pgFacts) {
 			f.Publication.ViaRoot, f.Tables[0].Ancestor = true, &sqlName{"public", "all"}
 		}, one(expectation{Error, codeFilters, "as those of public.all", "publish_via_partition_root = false"})},
-		{"partitioned", func(_ *Postgres, f *pgFacts) { f.Tables[0].Kind = "p" }, one(expectation{Error, codeFilters, "partitioned", "publish_via_partition_root = true"})},
+		{"partitioned", func(_ *Postgres, f *pgFacts) { f.Tables[0].Kind = "p" }, one(expectation{Note, codeFilters, "partitioned", "publish_via_partition_root = true"})},
 		{"a row filter", func(_ *Postgres, f *pgFacts) { f.Tables[0].Filter = true }, one(expectation{Warning, codeFilters, "filters", "DROP TABLE"})},
 		{"a column list", func(_ *Postgres, f *pgFacts) { f.Tables[0].List = []string{"id", "occurred_at"} }, one(expectation{Error, codeFilters, "leaves out payload", "ADD TABLE"})},
 		{"no table", func(_ *Postgres, f *pgFacts) { f.Tables[0] = pgTable{Name: sqlName{"public", "outbox"}} }, one(expectation{Error, codeTables, "does not exist", "outtail init"})},
