@@ -16,6 +16,7 @@ type depends struct {
 	Tables     map[string]definition `json:"tables,omitempty"`
 	Vouched    map[string]*vouched   `json:"vouched,omitempty"` // not reached yet
 	Token      string                `json:"token,omitempty"`   // by which our own sessions are known, see lock.go
+	XA         *xaMark               `json:"xa,omitempty"`      // what was prepared before
 }
 
 func parseDepends(raw json.RawMessage) depends {
@@ -28,7 +29,7 @@ func parseDepends(raw json.RawMessage) depends {
 
 // dependsNow is what is to be stored from the stream's place on.
 func (s *Source) dependsNow(st *stream) []byte {
-	d := depends{ServerUUID: s.server.uuid, ServerID: s.server.id, Token: s.token}
+	d := depends{ServerUUID: s.server.uuid, ServerID: s.server.id, Token: s.token, XA: s.mark}
 	if st != nil && st.file != nil {
 		d.File, d.Stamp = st.file.name, st.file.stamp
 	}

@@ -48,6 +48,8 @@ const (
 	codeEngine       = "OT3037"
 	codeValue        = "OT3040"
 	codeTooLarge     = "OT3041"
+	codeXAFull       = "OT3051"
+	codeXALost       = "OT3052"
 )
 
 func (s *Source) fault(code string, class event.Class, op, text, hint string) *event.Fault {

@@ -131,6 +131,19 @@ func (w *logWriter) rows(first uint64, payloads ...string) {
 	w.event(evWriteRows, 0, body)
 }
 
+// xaPrepare ends a group as MySQL and MariaDB do.
+func (w *logWriter) xaPrepare(x xid, onePhase bool) {
+	w.query("XA END " + x.String())
+	body := []byte{0}
+	if onePhase {
+		body[0] = 1
+	}
+	body = binary.LittleEndian.AppendUint32(body, uint32(x.format))
+	body = binary.LittleEndian.AppendUint32(body, uint32(len(x.global)))
+	body = binary.LittleEndian.AppendUint32(body, uint32(len(x.local)))
+	w.event(evXAPrepare, 0, append(append(body, x.global...), x.local...))
+}
+
 func (w *logWriter) xid() { w.event(evXID, 0, make([]byte, 8)) }
 
 func (w *logWriter) heartbeat(file string) {
@@ -192,7 +205,9 @@ func feed(t testing.TB, log io.Reader, end error, change ...func(*Options)) (*So
 		s: s, asm: newAssembler(s.pool), spillAt: 4 << 20, ledger: &ledger{at: folded{set: newGTIDSet()}}, log: s.log, sids: map[sid]*sid{}, domains: newDomains(nil),
 	}
 	st.readFrom(newWireReader(&fedConn{Reader: log, end: end, wake: make(chan struct{}, 1)}, time.Minute, s.readLimit()))
-	s.st = st
+	s.st, s.reading, s.mark = st, context.Background(), &xaMark{}
+	st.xa, err = loadPrepared(o.Prepared, s.o.XALimit, reach{})
+	require.NoError(t, err)
 	s.ledger.Store(st.ledger)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, st

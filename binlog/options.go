@@ -31,10 +31,13 @@ type Options struct {
 	SpillLimit int64       // bytes, by all sources that share SpillSpace; 0: 10 GiB
 	SpillSpace *SpillSpace // what is in SpillDir; nil: nobody else writes there
 
+	Prepared Prepared // where rows of prepared XA transactions wait; nil: they stop the source
+	XALimit  int64    // bytes; 0: 1 GiB
+
 	Logger *slog.Logger
 	// Filtered, where not nil, is told of rows of our tables that are no events: "updated", "deleted".
 	Filtered func(reason string, rows int)
-	// Conditions, where not nil, is told what keeps the source from working; nil clears. Key: "spill".
+	// Conditions, where not nil, is told what keeps the source from working; nil clears. Keys: "spill", "xa".
 	Conditions func(key string, f *event.Fault)
 }
 
@@ -61,6 +64,7 @@ type table struct {
 const (
 	defaultRowLimit   = 16 << 20
 	defaultSpillLimit = 10 << 30
+	defaultXALimit    = 1 << 30
 )
 
 // parseTables splits "schema.table", with parts in backticks or double quotes where they need it.

@@ -54,6 +54,11 @@ type Source struct {
 	end      atomic.Pointer[logSpan]
 	at       atomic.Pointer[place]
 
+	confirmed   atomic.Pointer[event.Position] // what is stored
+	moved       chan struct{}                  // it was confirmed; holds one
+	mark        *xaMark                        // the session's
+	addedTables bool                           // since the mark that was stored was made
+
 	updates struct {
 		count uint64
 		said  time.Time
@@ -64,7 +69,7 @@ type Source struct {
 
 // New checks the options. It connects to nothing.
 func New(o Options) (*Source, error) {
-	s := &Source{o: o, log: o.Logger, rowLimit: o.RowLimit, seed: o.Seed, pool: newSegmentPool()}
+	s := &Source{o: o, log: o.Logger, rowLimit: o.RowLimit, seed: o.Seed, pool: newSegmentPool(), moved: make(chan struct{}, 1)}
 	bad := func(text, hint string) error {
 		return &event.Fault{Code: codeOptions, Class: event.Usage, Op: "configure the source", Place: o.Pipeline, Text: text, Hint: hint}
 	}
@@ -109,6 +114,9 @@ func New(o Options) (*Source, error) {
 	}
 	if s.o.SpillSpace == nil {
 		s.o.SpillSpace = &SpillSpace{}
+	}
+	if s.o.XALimit <= 0 {
+		s.o.XALimit = defaultXALimit
 	}
 	if s.seed == "" {
 		host, _ := os.Hostname()
@@ -198,7 +206,7 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 	out := from
 	out.Selection = s.selection
 	var begin origin
-	first := from.IsZero()
+	first, goesOn := from.IsZero(), false
 	if first {
 		if out, begin, err = s.begin(ctx, meta); err != nil {
 			return none, err
@@ -214,6 +222,7 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 		if stop != nil {
 			return none, s.fault(stop.code, event.Safety, "resume after "+from.Position.String(), stop.text, s.ways(stop.code, stop.to...))
 		}
+		goesOn = keep || !f.sameServer() && len(from.Accepted) == 0
 		out.Accepted = nil
 		if !keep || !s.countsFor(from) {
 			out.Prefix = nil
@@ -254,12 +263,18 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 		s.known[t] = k
 	}
 
+	if err := s.markXA(ctx, meta, from, first || !goesOn); err != nil {
+		return none, err
+	}
 	if err := s.startDump(ctx, begin, &out); err != nil {
 		return none, err
 	}
 	if d := parseDepends(out.Depends); d.Token != s.token {
 		d.Token = s.token
 		out.Depends = encodeDepends(d)
+	}
+	if err := s.openPrepared(out.Position); err != nil {
+		return none, err
 	}
 	s.st.accepted = slices.Clone(from.Accepted)
 	s.opened = true
@@ -305,6 +320,7 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 		redial: s.dumpAgain,
 	}
 	st.readFrom(c.reader(openLimit, s.readLimit()))
+	st.xa = &prepared{}
 	if cp.Prefix != nil {
 		p := *cp.Prefix
 		st.prefix = &p
@@ -382,8 +398,14 @@ func (s *Source) Position(at uint64) (event.Position, []byte) {
 	return s.positionOf(s.identity.Load(), f), f.depends
 }
 
-// Confirm needs nothing: the server keeps its log by its own rules.
-func (s *Source) Confirm(event.Position) {}
+// Confirm tells the server nothing, which keeps its log by its own rules. What is kept of XA transactions is swept by it.
+func (s *Source) Confirm(p event.Position) {
+	s.confirmed.Store(&p)
+	select {
+	case s.moved <- struct{}{}:
+	default:
+	}
+}
 
 // Lag is how many bytes of the log lie between what was read and where it ended some seconds ago; -1 while unknown.
 func (s *Source) Lag() event.Lag {

@@ -324,7 +324,7 @@ func (st *stream) startDrain(g group) error {
 // the last.
 func (st *stream) drainNext() (*event.Batch, error) {
 	if some, _ := st.asm.finished(); some {
-		return st.asm.take(), nil
+		return st.handOut()
 	}
 	seg := st.asm.segment()
 	for !seg.full() {

@@ -59,10 +59,6 @@ func (s *Source) begin(ctx context.Context, c *conn) (event.Checkpoint, origin, 
 	if err != nil {
 		return none, origin{}, err
 	}
-	// What is prepared now and commits later has its rows before our position. Needs XA_RECOVER_ADMIN; without it nobody knows.
-	if r, err := c.query(ctx, "XA RECOVER"); err == nil && r.RowNumber() > 0 {
-		s.log.Warn("XA transactions are prepared: if they wrote outbox rows, these are not sent when they commit", "prepared", r.RowNumber())
-	}
 	s.log.Warn("first start: nothing before this position is sent", "start", s.o.Start.Mode, "position", cp.Position.String(), "server", s.place())
 	return cp, from, nil
 }

@@ -63,7 +63,11 @@ type stream struct {
 	again       *again        // a transaction that has to be read a second time, or is
 	inflated    []byte        // room for MariaDB's compressed events
 	zstd        *zstd.Decoder // reused; Close gives its goroutines back
-	held        error         // what to report once everything before it was handed out
+	xa          *prepared
+	holding     *holding
+	release     *release
+	askPrepared func(context.Context) (names []xid, known bool) // nil: nobody can be asked
+	held        error                                           // what to report once everything before it was handed out
 }
 
 // readFrom makes a reader the one that is read.
@@ -77,7 +81,13 @@ func (st *stream) readFrom(rd *wireReader) {
 func (st *stream) read(ctx context.Context) (*event.Batch, error) {
 	for {
 		if st.asm.whole() {
-			return st.asm.take(), nil
+			return st.handOut()
+		}
+		if st.holding != nil || st.release != nil {
+			if b, err := st.waitingXA(ctx); b != nil || err != nil {
+				return b, err
+			}
+			continue
 		}
 		if st.drain != nil {
 			if b, err := st.drainNext(); b != nil || err != nil {
@@ -92,7 +102,7 @@ func (st *stream) read(ctx context.Context) (*event.Batch, error) {
 				if !events {
 					st.emptyAt = time.Now()
 				}
-				return st.asm.take(), nil
+				return st.handOut()
 			}
 			if st.held != nil {
 				return nil, st.held
@@ -105,6 +115,9 @@ func (st *stream) read(ctx context.Context) (*event.Batch, error) {
 				}
 				continue
 			}
+		}
+		if err := st.xa.sweep(st.s.confirmed.Load(), st.s.reachOf, false); err != nil {
+			return nil, st.keepFault(err)
 		}
 		if err := st.step(ctx); errors.Is(err, errInterrupted) {
 			return nil, ctx.Err()

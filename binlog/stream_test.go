@@ -125,7 +125,7 @@ func TestWhatCannotBeReadStops(t *testing.T) {
 			w.query("XA START X'61',X'',1")
 			w.outboxMap()
 			w.rows(1, "a")
-			w.event(evXAPrepare, 0, []byte{0})
+			w.xaPrepare(xid{1, "a", ""}, false)
 		}, codeXA, event.Safety},
 		"a statement":            {func(w *logWriter) { w.gtid(1); w.query("BEGIN"); w.query("INSERT INTO outbox VALUES (1)") }, codeStatement, event.Safety},
 		"rows without table map": {func(w *logWriter) { w.gtid(1); w.query("BEGIN"); w.rows(1, "a") }, codeDamaged, event.Retry},

@@ -21,7 +21,8 @@ type txState struct {
 	anonymous bool
 	maria     mariaGTID
 	hasMaria  bool
-	mariaXA   bool // MariaDB: XA PREPARE group
+	name      xid // of the XA transaction, where the log says it in full
+	named     bool
 	commit    time.Time
 	tx        *event.Tx
 	rows      uint64 // of ours, those of a prefix included
@@ -64,7 +65,6 @@ func (st *stream) begin(h header, body []byte) error {
 		}
 		t.maria, t.hasMaria = g, true
 		t.begun = flags&mariaStandalone == 0
-		t.mariaXA = flags&mariaPreparedXA != 0
 	case evGTIDTagged:
 		last := ""
 		if st.tx.hasGTID {
@@ -189,15 +189,10 @@ func (st *stream) query(h header, q query) error {
 	case stmtRollbackTo:
 		return st.rollbackTo(name)
 	case stmtXAEnd:
+		st.tx.name, st.tx.named = xaName(q.text)
 		return nil
-	case stmtXACommit:
-		// Inside of a group it ends it. Alone it is the second phase of what was prepared before, whose rows, had there been any of
-		// ours, stopped us when they were read.
-		st.ensure(h)
-		return st.endTx(h, st.tx.begun)
-	case stmtXARollback:
-		st.ensure(h)
-		return st.endTx(h, false)
+	case stmtXACommit, stmtXARollback:
+		return st.xaDecided(h, q.text, kind == stmtXACommit)
 	}
 	st.ensure(h)
 	if kind == stmtDML || kind == stmtSelect {
@@ -408,22 +403,4 @@ func (st *stream) rollbackTo(name string) error {
 	return &event.Fault{Code: codeUnread, Class: event.Safety, Op: "read the binlog", Place: st.here(),
 		Text: "a rollback names a savepoint that the log does not set: which rows it takes back is unknown",
 		Hint: "report this. " + st.s.ways(codeUnread, "now", "GTID", "FILE:POS")}
-}
-
-func (st *stream) xaPrepare(h header, body []byte) error {
-	if len(body) < 1 {
-		return st.damaged("an XA prepare event cannot be read")
-	}
-	if body[0] == 1 {
-		return st.commitTx(h)
-	}
-	if st.tx.rows > 0 {
-		f := &event.Fault{Code: codeXA, Class: event.Safety, Op: "read the binlog", Place: st.here(),
-			Text: "an XA transaction that inserts into an outbox table was prepared; this version cannot hold its rows until it is decided",
-			Hint: "write outbox rows in transactions that commit in one phase (XA COMMIT … ONE PHASE, or no XA). Then " + st.s.ways(codeXA, "now", "GTID", "FILE:POS")}
-		if err := st.excuse(f); err != nil {
-			return err
-		}
-	}
-	return st.endTx(h, false)
 }

@@ -30,6 +30,8 @@ const (
 	CodeBackwards   = "OT4008"
 	CodeRefused     = "OT4009"
 	CodeMigration   = "OT4010"
+
+	CodeParkedDamaged = "OT4011"
 )
 
 func faultLocked(dir, holder string) *event.Fault {

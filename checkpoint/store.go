@@ -65,6 +65,9 @@ type Store struct {
 	lock *os.File  // the data directory is ours while it is open; nil when read-only
 	db   *bbolt.DB // nil: read-only, and no state file exists yet
 
+	parkedMu sync.Mutex
+	parked   *bbolt.DB // nil until it is needed
+
 	mu      sync.Mutex
 	lastRec map[string]time.Time // per pipeline, when its history last grew
 	ran     map[string]bool      // pipelines that ever stored a position here
@@ -166,6 +169,12 @@ func (s *Store) Close() error {
 	var err error
 	if s.db != nil {
 		err = s.db.Close()
+	}
+	s.parkedMu.Lock()
+	defer s.parkedMu.Unlock()
+	if s.parked != nil {
+		err = errors.Join(err, s.parked.Close())
+		s.parked = nil
 	}
 	if s.lock != nil {
 		_ = s.lock.Close()

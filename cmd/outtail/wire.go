@@ -89,7 +89,7 @@ func (p *process) source(c config.Pipeline, pl *pipeline.Pipeline) (pipeline.Sou
 		return wal.New(o)
 	}
 	o := binlogOptions(p.cfg, c, p.log)
-	o.Conditions = pl.Condition
+	o.Conditions, o.Prepared = pl.Condition, p.store.Prepared(c.Name)
 	o.SpillSpace = &p.spill
 	o.Filtered = func(reason string, rows int) { p.observer.Filtered(c.Name, reason, rows) }
 	return binlog.New(o)
@@ -118,7 +118,7 @@ func binlogOptions(cfg *config.Config, c config.Pipeline, log *slog.Logger) binl
 		Tables: s.Tables, ServerID: s.ServerID, Seed: hostname() + "\x00" + seed + "\x00" + c.Name,
 		Start:    binlog.Start{Mode: s.Start.Mode, GTID: s.Start.GTID, File: s.Start.File, Pos: s.Start.Pos},
 		OnUpdate: s.OnUpdate, Columns: c.Columns, RowLimit: int(c.Limits.Row), SpillDir: filepath.Join(cfg.DataDir, "spill"),
-		SpillLimit: int64(c.Limits.Spill), Logger: log,
+		SpillLimit: int64(c.Limits.Spill), XALimit: int64(c.Limits.XA), Logger: log,
 	}
 }
 

@@ -1,0 +1,412 @@
+package binlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/outtail/outtail/event"
+)
+
+// shelf is a Prepared that survives its sessions, as a file does, and can refuse to write.
+type shelf struct {
+	id     string
+	values map[string][]byte
+	writes int
+	refuse func(write int) error
+}
+
+func (s *shelf) ID() (string, error) { return s.id, nil }
+
+func (s *shelf) Create() (string, error) {
+	if s.id == "" {
+		s.id, s.values = "shelf", map[string][]byte{}
+	}
+	return s.id, nil
+}
+
+func (s *shelf) Write(puts map[string][]byte, drops []string) error {
+	s.writes++
+	if s.refuse != nil {
+		if err := s.refuse(s.writes); err != nil {
+			return err
+		}
+	}
+	for k, v := range puts {
+		s.values[k] = bytes.Clone(v)
+	}
+	for _, d := range drops {
+		maps.DeleteFunc(s.values, func(k string, _ []byte) bool { return strings.HasPrefix(k, d) })
+	}
+	return nil
+}
+
+func (s *shelf) Get(key string) ([]byte, error) { return bytes.Clone(s.values[key]), nil }
+
+func (s *shelf) Each(prefix string, visit func(string, []byte) error) error {
+	keys := slices.Collect(maps.Keys(s.values))
+	sort.Strings(keys)
+	for _, k := range keys {
+		if strings.HasPrefix(k, prefix) {
+			if err := visit(k, s.values[k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func withShelf(s *shelf) func(*Options) { return func(o *Options) { o.Prepared = s } }
+
+// prepare writes the group of a prepared transaction.
+func (w *logWriter) prepare(gno int64, x xid, payloads ...string) {
+	w.gtid(gno)
+	w.query("XA START " + x.String())
+	if len(payloads) > 0 {
+		w.outboxMap()
+		w.rows(uint64(gno)*1000, payloads...)
+	} else {
+		w.tableMap(8, "shop", "other", []byte{typeLongLong, typeBlob}, []byte{4})
+		w.event(evWriteRows, 0, []byte{8, 0, 0, 0, 0, 0, 1, 0, 2, 0, 2, 0xff, 1, 2, 3})
+	}
+	w.xaPrepare(x, false)
+}
+
+func (w *logWriter) decide(gno int64, what string, x xid) {
+	w.gtid(gno)
+	w.query("XA " + what + " " + x.String())
+}
+
+func (w *logWriter) plain(gno int64, payloads ...string) {
+	w.gtid(gno)
+	w.query("BEGIN")
+	w.outboxMap()
+	w.rows(uint64(gno)*1000, payloads...)
+	w.xid()
+}
+
+func TestRowsOfPreparedTransactionsWaitForTheirDecision(t *testing.T) {
+	a, b := xid{1, "a", ""}, xid{1, "b", ""}
+	odd := xid{4294967295, "\x00\xff'", "b q\n"}
+	for _, c := range []struct {
+		name  string
+		write func(*logWriter)
+		want  string // GTID number and payload, in order
+		kept  int    // transactions that are still open
+	}{
+		{"commit, from another connection, others between", func(w *logWriter) {
+			w.prepare(1, a, "a1", "a2")
+			w.plain(2, "p")
+			w.decide(3, "COMMIT", a)
+		}, "2:p 3:a1 3:a2", 0},
+		{"rollback", func(w *logWriter) { w.prepare(1, a, "a1"); w.plain(2, "p"); w.decide(3, "ROLLBACK", a) }, "2:p", 0},
+		{"undecided", func(w *logWriter) { w.prepare(1, a, "a1"); w.plain(2, "p") }, "2:p", 1},
+		{"interleaved, decided in another order", func(w *logWriter) {
+			w.prepare(1, a, "a1")
+			w.prepare(2, b, "b1")
+			w.decide(3, "COMMIT", b)
+			w.decide(4, "COMMIT", a)
+		}, "3:b1 4:a1", 0},
+		{"a name that is used again", func(w *logWriter) {
+			w.prepare(1, a, "a1")
+			w.decide(2, "ROLLBACK", a)
+			w.prepare(3, a, "a2")
+			w.decide(4, "COMMIT", a)
+		}, "4:a2", 0},
+		{"a name that is used again for foreign tables", func(w *logWriter) {
+			w.prepare(1, a, "a1")
+			w.decide(2, "COMMIT", a)
+			w.prepare(3, a)
+			w.decide(4, "COMMIT", a)
+		}, "2:a1", 0},
+		{"a server that lost what it had prepared", func(w *logWriter) {
+			w.prepare(1, a, "lost")
+			w.prepare(2, a)
+			w.decide(3, "COMMIT", a)
+		}, "", 0},
+		{"foreign tables only", func(w *logWriter) { w.prepare(1, a); w.decide(2, "COMMIT", a); w.plain(3, "p") }, "3:p", 0},
+		{"binary names and a large format", func(w *logWriter) { w.prepare(1, odd, "o"); w.prepare(2, a, "a1"); w.decide(3, "COMMIT", odd) }, "3:o", 1},
+		{"a format that a restart of the server shortened", func(w *logWriter) {
+			w.prepare(1, xid{1<<32 + 7, "g", ""}, "o")
+			w.decide(2, "COMMIT", xid{7, "g", ""})
+		}, "2:o", 0},
+		{"in one phase", func(w *logWriter) {
+			w.gtid(1)
+			w.query("XA START " + a.String())
+			w.outboxMap()
+			w.rows(1, "one")
+			w.xaPrepare(a, true)
+		}, "1:one", 0},
+		{"savepoints", func(w *logWriter) {
+			w.gtid(1)
+			w.query("XA START " + a.String())
+			w.outboxMap()
+			w.rows(1, "a1")
+			w.query("SAVEPOINT s")
+			w.rows(2, "gone")
+			w.query("ROLLBACK TO s")
+			w.rows(3, "a2")
+			w.xaPrepare(a, false)
+			w.decide(2, "COMMIT", a)
+		}, "2:a1 2:a2", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, kept := &logWriter{}, &shelf{}
+			w.file("binlog.000001")
+			c.write(w)
+			s, st := feed(t, w, io.EOF, withShelf(kept))
+			d := drainAll(s)
+			require.Equal(t, codeLost, event.AsFault(d.err).Code, "%v", d.err)
+			var got []string
+			index := map[string]uint64{}
+			for i, p := range d.payloads {
+				got = append(got, d.txs[i][37:]+":"+p)
+				require.Equal(t, index[d.txs[i]], d.indexes[i], "rows are counted within the commit")
+				index[d.txs[i]]++
+			}
+			require.Equal(t, c.want, strings.Join(got, " "))
+			require.Len(t, st.xa.open, c.kept)
+			// The position passed everything, so that the next session finds nothing but what is undecided.
+			after, err := loadPrepared(kept, 1<<30, s.reachOf(d.pos))
+			require.NoError(t, err)
+			require.Len(t, after.open, c.kept)
+			if c.kept == 0 {
+				require.Empty(t, kept.values)
+			}
+			if strings.HasPrefix(c.name, "foreign") || c.name == "in one phase" {
+				require.Empty(t, kept.id, "what does not concern us costs nothing")
+				require.Zero(t, kept.writes)
+			}
+		})
+	}
+}
+
+func TestAPreparedTransactionIsDurableBeforeThePositionPassesIt(t *testing.T) {
+	first, second := &logWriter{}, &logWriter{}
+	first.file("binlog.000001")
+	first.plain(1, "p")
+	second.pos = first.pos
+	second.seq = first.seq
+	second.prepare(2, xid{1, "a", ""}, "a1")
+	kept := &shelf{}
+	s, st := feed(t, io.MultiReader(first, second), io.EOF, withShelf(kept))
+	b, err := s.Read(t.Context())
+	require.NoError(t, err)
+	require.Len(t, b.Events, 1)
+	// The stream reads the PREPARE, and nobody has asked for a batch behind it yet.
+	for len(st.xa.open) == 0 {
+		require.NoError(t, st.step(t.Context()))
+	}
+	require.Empty(t, kept.values)
+	p, _ := s.Position(b.Bounds[0].At)
+	require.Equal(t, "aa000000-0000-0000-0000-000000000000:1", p.GTID, "what is not durable is not passed by an earlier bound")
+	d := drainAll(s)
+	require.Equal(t, "aa000000-0000-0000-0000-000000000000:1-2", d.pos.GTID)
+	require.Len(t, kept.values, 2, "head and rows")
+}
+
+// step of the property below: one group of the log.
+type xaStep struct {
+	what string // plain, prepare, foreign, COMMIT, ROLLBACK
+	x    xid
+	rows []string
+}
+
+func drawXASteps(t *rapid.T) (steps []xaStep) {
+	names := []xid{{1, "a", ""}, {1, "a", "b"}, {2, "a", ""}}
+	prepared := map[xid]bool{}
+	n := rapid.IntRange(1, 14).Draw(t, "groups")
+	for g := range n {
+		x := rapid.SampledFrom(names).Draw(t, "name")
+		s := xaStep{what: "plain", x: x}
+		if rapid.IntRange(0, 3).Draw(t, "kind") > 0 {
+			switch {
+			case prepared[x]:
+				s.what = rapid.SampledFrom([]string{"COMMIT", "COMMIT", "ROLLBACK"}).Draw(t, "decision")
+			default:
+				s.what = rapid.SampledFrom([]string{"prepare", "prepare", "foreign"}).Draw(t, "preparation")
+			}
+			prepared[x] = !prepared[x]
+		}
+		if s.what == "plain" || s.what == "prepare" {
+			for i := range rapid.IntRange(1, 3).Draw(t, "rows") {
+				s.rows = append(s.rows, fmt.Sprintf("g%d.%d", g+1, i))
+			}
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// I1, I2, I3: whatever the instants of crashes, and whichever write fails, each session delivers exactly what commits behind
+// the stored position, in the order of the commits.
+func TestNoCrashLosesOrInventsRowsOfPreparedTransactions(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := drawXASteps(rt)
+		// What each group commits, by a model without positions.
+		commits := make([][]string, len(steps)+1)
+		waiting := map[xid][]string{}
+		for i, s := range steps {
+			switch s.what {
+			case "plain":
+				commits[i+1] = s.rows
+			case "prepare", "foreign":
+				waiting[s.x] = s.rows
+			case "COMMIT":
+				commits[i+1] = waiting[s.x]
+			}
+		}
+		kept := &shelf{}
+		stored, rows, moved := 0, uint64(0), true // groups and rows of the next one that are done
+		for session := 0; stored < len(steps) && session < 40; session++ {
+			// Groups behind the stored position, in pieces that arrive one by one.
+			w := &logWriter{}
+			w.file("binlog.000001")
+			var pieces []io.Reader
+			piece := func() {
+				pieces = append(pieces, bytes.NewReader(bytes.Clone(w.Bytes())))
+				w.Reset()
+			}
+			w.pos = 1000 * uint32(stored+1)
+			for g := stored; g < len(steps); g++ {
+				n := int64(g + 1)
+				w.pos = 1000 * uint32(g+1)
+				switch s := steps[g]; s.what {
+				case "plain":
+					w.plain(n, s.rows...)
+				case "prepare", "foreign":
+					w.prepare(n, s.x, s.rows...)
+				default:
+					w.decide(n, s.what, s.x)
+				}
+				if rapid.Bool().Draw(rt, "a pause") {
+					piece()
+				}
+			}
+			piece()
+			last := session == 39 || rapid.IntRange(0, 3).Draw(rt, "to the end") == 0
+			kept.refuse, kept.writes = nil, 0
+			if fail := rapid.IntRange(0, 4).Draw(rt, "failing write"); fail > 0 && !last {
+				kept.refuse = func(n int) error {
+					if n == fail {
+						return &event.Fault{Code: "OT4005", Class: event.Retry}
+					}
+					return nil
+				}
+			}
+			s, st := feed(t, io.MultiReader(pieces...), io.EOF, withShelf(kept))
+			sa, _ := parseGTIDSet("aa000000-0000-0000-0000-000000000000:1-" + fmt.Sprint(max(stored, 1)))
+			if stored == 0 {
+				sa = newGTIDSet()
+			}
+			st.ledger.at = folded{set: sa, file: &fileRef{name: "binlog.000001"}, pos: uint64(1000 * (stored + 1))}
+			if rows > 0 {
+				st.prefix = &event.Prefix{Tx: fmt.Sprintf("aa000000-0000-0000-0000-000000000000:%d", stored+1), Rows: rows}
+			}
+			s.mark = &xaMark{}
+			if err := s.openPrepared(s.position(st.ledger.fold(0))); err != nil {
+				_ = s.Close()
+				continue
+			}
+			var expect []string
+			for g := stored + 1; g <= len(steps); g++ {
+				expect = append(expect, commits[g]...)
+			}
+			expect = expect[rows:]
+			got := 0
+			for reads := 0; ; reads++ {
+				b, err := s.Read(context.Background())
+				if err != nil {
+					if code := event.AsFault(err).Code; code != codeLost && code != "OT4005" {
+						rt.Fatalf("%v", err)
+					}
+					break
+				}
+				from := got
+				for i := range b.Events {
+					if got >= len(expect) || string(b.Events[i].Row[event.Payload].Bytes) != expect[got] {
+						rt.Fatalf("event %d is %q of %q, behind %d groups", got, b.Events[i].Row[event.Payload].Bytes, expect, stored)
+					}
+					got++
+				}
+				// Some of it is acked and stored.
+				upTo := rapid.IntRange(0, len(b.Events)).Draw(rt, "acked")
+				if last {
+					upTo = len(b.Events)
+				}
+				at := uint64(0)
+				for _, bd := range b.Bounds {
+					if bd.After <= upTo {
+						at = bd.At
+					}
+				}
+				if at > 0 {
+					p, _ := s.Position(at)
+					stored, rows = 0, 0
+					if p.GTID != "" {
+						_, err := fmt.Sscanf(strings.ReplaceAll(p.GTID[37:]+"-", "1-", ""), "%d", &stored)
+						if err != nil {
+							stored = 1
+						}
+					}
+					if rapid.Bool().Draw(rt, "confirmed") {
+						s.Confirm(p)
+						st.xa.sweptAt = time.Time{}
+					}
+					moved = true
+				}
+				for i := range b.Events[:upTo] {
+					var g int
+					tx := b.Events[i].Tx.ID
+					fmt.Sscan(tx[strings.LastIndexByte(tx, ':')+1:], &g)
+					if g == stored+1 {
+						rows = b.Events[i].Index + 1
+					}
+				}
+				_ = from
+				if b.Release != nil {
+					b.Release()
+				}
+				if !last && (upTo < len(b.Events) || rapid.IntRange(0, 3).Draw(rt, "a crash") == 0) {
+					break
+				}
+			}
+			_ = s.Close()
+			if last && got != len(expect) {
+				rt.Fatalf("%d of %d events, behind %d groups", got, len(expect), stored)
+			}
+		}
+		_ = moved
+		if stored < len(steps) {
+			rt.Fatalf("stored %d of %d groups", stored, len(steps))
+		}
+		end, err := loadPrepared(kept, 1<<30, reach{set: mustSet(fmt.Sprintf("aa000000-0000-0000-0000-000000000000:1-%d", len(steps)))})
+		if err != nil || len(end.decided) > 0 {
+			rt.Fatalf("%v %v", err, end)
+		}
+		if len(end.open) == 0 && len(kept.values) > 0 {
+			rt.Fatalf("%d values are left", len(kept.values))
+		}
+	})
+}
+
+func mustSet(text string) *gtidSet {
+	g, err := parseGTIDSet(text)
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
+var errNoRoom = errors.New("no room")

@@ -1,0 +1,294 @@
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/outtail/outtail/event"
+)
+
+// ParkedName is the second file in the data directory: what is large and waits (rows of prepared XA transactions). It is a
+// file of its own so that the position's file stays a few pages; the two share no transaction, so whoever keeps something
+// here orders its writes by what is stored there: kept before the position passes it, dropped after.
+//
+// It is made by the first write and not before. Its identity is a random number: what depends on the content stores it, so
+// that a file that was lost or replaced is noticed (I5).
+//
+//	meta             format -> "1", id -> 16 hex digits
+//	xa / <pipeline>  key -> CRC-32C of place and value, then the value
+const ParkedName = "parked.db"
+
+const (
+	bucketXA     = "xa"
+	keyID        = "id"
+	parkedFormat = "1"
+)
+
+// Prepared keeps rows of prepared XA transactions of one pipeline: ordered keys with values, on disk when a write returns.
+// Its methods may be called from any goroutine.
+type Prepared struct {
+	s        *Store
+	pipeline string
+}
+
+// Prepared gives the place for a pipeline's prepared XA transactions.
+func (s *Store) Prepared(pipeline string) *Prepared { return &Prepared{s, pipeline} }
+
+// ID is the file's identity, "" where there is none yet.
+func (p *Prepared) ID() (id string, err error) {
+	err = p.view(func(tx *bbolt.Tx) error {
+		id = string(tx.Bucket([]byte(bucketMeta)).Get([]byte(keyID)))
+		return nil
+	})
+	return id, err
+}
+
+// Create makes the file where there is none, and gives its identity.
+func (p *Prepared) Create() (string, error) {
+	if _, err := p.s.openParked(true); err != nil {
+		return "", err
+	}
+	return p.ID()
+}
+
+// Write puts values and then drops all keys that begin with one of drops, in one transaction that is on disk when it
+// returns nil, and not at all when it does not.
+func (p *Prepared) Write(puts map[string][]byte, drops []string) error {
+	db, err := p.s.openParked(len(puts) > 0)
+	if err != nil || db == nil {
+		return err
+	}
+	path := p.s.parkedPath()
+	err = guard(func() error {
+		return db.Update(func(tx *bbolt.Tx) error {
+			all, err := tx.CreateBucketIfNotExists([]byte(bucketXA))
+			if err != nil {
+				return err
+			}
+			b, err := all.CreateBucketIfNotExists([]byte(p.pipeline))
+			if err != nil {
+				return err
+			}
+			for _, key := range sortedKeys(puts) {
+				if err := b.Put([]byte(key), sealed(p.place(key), puts[key])); err != nil {
+					return err
+				}
+			}
+			for _, prefix := range drops {
+				if err := dropPrefix(b, []byte(prefix)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return faultWrite("keep prepared XA transactions", path, err)
+	}
+	return nil
+}
+
+func dropPrefix(b *bbolt.Bucket, prefix []byte) error {
+	c := b.Cursor()
+	for k, _ := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, _ = c.Seek(prefix) {
+		if err := b.Delete(bytes.Clone(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Get gives a copy of a value, nil where there is none.
+func (p *Prepared) Get(key string) (value []byte, err error) {
+	err = p.view(func(tx *bbolt.Tx) error {
+		b := p.bucket(tx)
+		if b == nil {
+			return nil
+		}
+		v := b.Get([]byte(key))
+		if v == nil {
+			return nil
+		}
+		v, err := recordText(p.place(key), v)
+		value = slices.Clone(v)
+		return err
+	})
+	return value, err
+}
+
+// Each visits the keys that begin with prefix, in order, and their values, which are valid only during the visit.
+func (p *Prepared) Each(prefix string, visit func(key string, value []byte) error) error {
+	return p.view(func(tx *bbolt.Tx) error {
+		b := p.bucket(tx)
+		if b == nil {
+			return nil
+		}
+		c := b.Cursor()
+		for k, v := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, v = c.Next() {
+			v, err := recordText(p.place(string(k)), v)
+			if err == nil {
+				err = visit(string(k), v)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (p *Prepared) bucket(tx *bbolt.Tx) *bbolt.Bucket {
+	if all := tx.Bucket([]byte(bucketXA)); all != nil {
+		return all.Bucket([]byte(p.pipeline))
+	}
+	return nil
+}
+
+func (p *Prepared) place(key string) []byte {
+	return place([]byte("/"+bucketXA+"/"+p.pipeline), []byte(key))
+}
+
+// sealed is a value with its checksum in front, as recordText reads it.
+func sealed(place, value []byte) []byte {
+	out := make([]byte, sumBytes, sumBytes+len(value))
+	binary.BigEndian.PutUint32(out, recordSum(place, value))
+	return append(out, value...)
+}
+
+func (p *Prepared) view(f func(*bbolt.Tx) error) error {
+	db, err := p.s.openParked(false)
+	if err != nil || db == nil {
+		return err
+	}
+	err = guard(func() error { return db.View(f) })
+	if errors.Is(err, errDamaged) {
+		return faultParkedDamaged(p.s.parkedPath(), err)
+	}
+	if err != nil && event.AsFault(err) == nil {
+		return faultUnusable("read parked events", p.s.parkedPath(), err)
+	}
+	return err
+}
+
+func (s *Store) parkedPath() string { return filepath.Join(filepath.Dir(s.path), ParkedName) }
+
+// openParked opens the file once; nil where there is none and none is to be made. The data directory's lock covers it.
+func (s *Store) openParked(create bool) (*bbolt.DB, error) {
+	s.parkedMu.Lock()
+	defer s.parkedMu.Unlock()
+	if s.parked != nil {
+		return s.parked, nil
+	}
+	if s.readOnly {
+		return nil, faultWrite("open parked events", s.parkedPath(), fs.ErrPermission)
+	}
+	path := s.parkedPath()
+	const op = "open parked events"
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist) && !create:
+		return nil, nil
+	case errors.Is(err, fs.ErrNotExist):
+		if err := createParked(path); err != nil {
+			return nil, faultWrite("create the file of parked events", path, err)
+		}
+	case err != nil:
+		return nil, faultUnusable(op, path, err)
+	case !info.Mode().IsRegular(): // checkFile says so; it is not ours to change
+	case info.Mode().Perm()&0o077 != 0:
+		if err := os.Chmod(path, 0o600); err != nil {
+			s.log.Warn("others can read or write the file of parked events", "file", path, "mode", info.Mode().Perm(), "err", err)
+		}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, faultUnusable(op, path, err)
+	}
+	defer f.Close()
+	if err := checkFile(f); err != nil {
+		if errors.Is(err, errDamaged) {
+			return nil, faultParkedDamaged(path, err)
+		}
+		return nil, faultUnusable(op, path, err)
+	}
+	var db *bbolt.DB
+	err = guard(func() (err error) {
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: readersGone, NoStatistics: true, FreelistType: bbolt.FreelistMapType})
+		return err
+	})
+	if err == nil {
+		err = guard(func() error { return db.View(checkParkedFormat) })
+		if err != nil {
+			_ = db.Close()
+		}
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, faultLocked(filepath.Dir(path), "")
+	default:
+		return nil, faultParkedDamaged(path, err)
+	}
+	s.parked = db
+	return db, nil
+}
+
+func checkParkedFormat(tx *bbolt.Tx) error {
+	meta := tx.Bucket([]byte(bucketMeta))
+	if meta == nil || len(meta.Get([]byte(keyID))) == 0 {
+		return damaged("it has no identity")
+	}
+	if v := string(meta.Get([]byte(keyFormat))); v != parkedFormat {
+		return damaged("its format is %q, this outtail knows %q", v, parkedFormat)
+	}
+	return nil
+}
+
+// createParked makes an empty file, which has its name only once its content is on disk.
+func createParked(path string) error {
+	draft := path + ".new"
+	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:])
+	db, err := bbolt.Open(draft, 0o600, &bbolt.Options{Timeout: time.Nanosecond})
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		meta, err := tx.CreateBucket([]byte(bucketMeta))
+		if err != nil {
+			return err
+		}
+		if err := meta.Put([]byte(keyFormat), []byte(parkedFormat)); err != nil {
+			return err
+		}
+		return meta.Put([]byte(keyID), []byte(hex.EncodeToString(id[:])))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		_ = os.Remove(draft)
+		return err
+	}
+	if err := os.Rename(draft, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func faultParkedDamaged(path string, err error) *event.Fault {
+	return &event.Fault{
+		Code: CodeParkedDamaged, Class: event.Safety, Op: "open parked events", Place: path, Text: "the file of parked events is damaged", Err: err,
+		Hint: "restore " + filepath.Base(path) + " and outtail.db together from one backup, or move " + path + " away: the next start names what that loses and asks",
+	}
+}
