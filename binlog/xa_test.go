@@ -3,7 +3,6 @@ package binlog
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -268,7 +267,7 @@ func TestNoCrashLosesOrInventsRowsOfPreparedTransactions(t *testing.T) {
 			}
 		}
 		kept := &shelf{}
-		stored, rows, moved := 0, uint64(0), true // groups and rows of the next one that are done
+		stored, rows := 0, uint64(0) // groups and rows of the next one that are done
 		for session := 0; stored < len(steps) && session < 40; session++ {
 			// Groups behind the stored position, in pieces that arrive one by one.
 			w := &logWriter{}
@@ -333,7 +332,6 @@ func TestNoCrashLosesOrInventsRowsOfPreparedTransactions(t *testing.T) {
 					}
 					break
 				}
-				from := got
 				for i := range b.Events {
 					if got >= len(expect) || string(b.Events[i].Row[event.Payload].Bytes) != expect[got] {
 						rt.Fatalf("event %d is %q of %q, behind %d groups", got, b.Events[i].Row[event.Payload].Bytes, expect, stored)
@@ -353,18 +351,15 @@ func TestNoCrashLosesOrInventsRowsOfPreparedTransactions(t *testing.T) {
 				}
 				if at > 0 {
 					p, _ := s.Position(at)
-					stored, rows = 0, 0
-					if p.GTID != "" {
-						_, err := fmt.Sscanf(strings.ReplaceAll(p.GTID[37:]+"-", "1-", ""), "%d", &stored)
-						if err != nil {
-							stored = 1
-						}
+					rows = 0
+					_, err := fmt.Sscan(p.GTID[strings.LastIndexAny(p.GTID, "-:")+1:], &stored)
+					if err != nil {
+						rt.Fatalf("%v", err)
 					}
 					if rapid.Bool().Draw(rt, "confirmed") {
 						s.Confirm(p)
 						st.xa.sweptAt = time.Time{}
 					}
-					moved = true
 				}
 				for i := range b.Events[:upTo] {
 					var g int
@@ -374,7 +369,6 @@ func TestNoCrashLosesOrInventsRowsOfPreparedTransactions(t *testing.T) {
 						rows = b.Events[i].Index + 1
 					}
 				}
-				_ = from
 				if b.Release != nil {
 					b.Release()
 				}
@@ -387,10 +381,10 @@ func TestNoCrashLosesOrInventsRowsOfPreparedTransactions(t *testing.T) {
 				rt.Fatalf("%d of %d events, behind %d groups", got, len(expect), stored)
 			}
 		}
-		_ = moved
 		if stored < len(steps) {
 			rt.Fatalf("stored %d of %d groups", stored, len(steps))
 		}
+		kept.refuse = nil
 		end, err := loadPrepared(kept, 1<<30, reach{set: mustSet(fmt.Sprintf("aa000000-0000-0000-0000-000000000000:1-%d", len(steps)))})
 		if err != nil || len(end.decided) > 0 {
 			rt.Fatalf("%v %v", err, end)
@@ -409,4 +403,164 @@ func mustSet(text string) *gtidSet {
 	return g
 }
 
-var errNoRoom = errors.New("no room")
+func TestAFullPlaceHoldsThePosition(t *testing.T) {
+	a, b := xid{1, "a", ""}, xid{1, "b", ""}
+	big := strings.Repeat("x", 3000)
+	write := func(w *logWriter) {
+		w.plain(1, "p")
+		w.prepare(2, a, big)
+		w.prepare(3, b, big)
+		w.plain(4, "q")
+		w.decide(5, "COMMIT", a)
+		w.decide(6, "COMMIT", b)
+	}
+	start := func(t *testing.T, limit int64, kept *shelf) (*Source, *stream, chan *event.Fault) {
+		w := &logWriter{}
+		w.file("binlog.000001")
+		write(w)
+		said := make(chan *event.Fault, 100)
+		s, st := feed(t, w, nil, withShelf(kept), func(o *Options) {
+			o.XALimit = limit
+			o.Conditions = func(key string, f *event.Fault) {
+				if key == conditionXA && f != nil {
+					said <- f
+				}
+			}
+		})
+		return s, st, said
+	}
+	until := func(t *testing.T, s *Source, n int) (payloads []string, pos event.Position) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for {
+			bt, err := s.Read(ctx)
+			require.NoError(t, err)
+			for i := range bt.Events {
+				payloads = append(payloads, string(bt.Events[i].Row[event.Payload].Bytes))
+			}
+			for _, bd := range bt.Bounds {
+				pos, _ = s.Position(bd.At)
+			}
+			if strings.HasSuffix(pos.GTID, fmt.Sprint(n)) {
+				return payloads, pos
+			}
+		}
+	}
+	t.Run("until somebody decides what fills it", func(t *testing.T) {
+		s, st, said := start(t, 6000, &shelf{})
+		names := make(chan []xid, 100)
+		names <- []xid{a}
+		st.askPrepared = func(context.Context) ([]xid, bool) {
+			select {
+			case n := <-names:
+				return n, true
+			default:
+				return nil, true
+			}
+		}
+		got, pos := until(t, s, 2)
+		require.Equal(t, []string{"p"}, got)
+		require.Equal(t, "aa000000-0000-0000-0000-000000000000:1-2", pos.GTID, "the position waits before what has no room")
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-said; cancel() }()
+		_, err := s.Read(ctx)
+		require.ErrorIs(t, err, context.Canceled, "nothing is read on")
+		f := st.fullFault()
+		require.Contains(t, f.Text, "X'61',X'',1")
+		require.Contains(t, f.Hint, "XA RECOVER")
+		got, _ = until(t, s, 6)
+		require.Equal(t, []string{"q", big, big}, got)
+	})
+	t.Run("until the stored position leaves what is decided behind", func(t *testing.T) {
+		kept := &shelf{}
+		w := &logWriter{}
+		w.file("binlog.000001")
+		w.prepare(1, a, big)
+		w.decide(2, "COMMIT", a)
+		w.prepare(3, b, big)
+		w.decide(4, "COMMIT", b)
+		s, st := feed(t, w, nil, withShelf(kept), func(o *Options) { o.XALimit = 6000 })
+		got, pos := until(t, s, 2)
+		require.Equal(t, []string{big}, got)
+		require.NotNil(t, st.holding)
+		s.Confirm(pos)
+		got, _ = until(t, s, 4)
+		require.Equal(t, []string{big}, got)
+	})
+	t.Run("for ever where one alone is larger, and a larger limit goes on from there", func(t *testing.T) {
+		kept := &shelf{}
+		s, st, said := start(t, 2000, kept)
+		_, pos := until(t, s, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-said; cancel() }()
+		_, err := s.Read(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Contains(t, st.fullFault().Text, "more than limits.xa (2000)")
+		require.Equal(t, "aa000000-0000-0000-0000-000000000000:1", pos.GTID)
+		require.Empty(t, kept.values)
+		s, _, _ = start(t, 20000, kept)
+		got, _ := until(t, s, 6)
+		require.Equal(t, []string{"p", "q", big, big}, got)
+	})
+}
+
+func TestALargePreparedTransactionGoesThroughTheFile(t *testing.T) {
+	w, kept := &logWriter{}, &shelf{}
+	w.file("binlog.000001")
+	var want []string
+	rows := func(gno int64, n int) {
+		w.gtid(gno)
+		w.query("XA START " + xid{1, fmt.Sprint(gno), ""}.String())
+		w.outboxMap()
+		for i := range n {
+			p := fmt.Sprintf("%d.%d:", gno, i) + strings.Repeat("x", 100<<10)
+			want = append(want, p)
+			w.rows(uint64(i), p)
+		}
+		w.xaPrepare(xid{1, fmt.Sprint(gno), ""}, false)
+	}
+	rows(1, 100) // through the spill file
+	rows(2, 20)  // in memory, but not with others in a batch
+	want = append(want, "p")
+	w.plain(3, "p")
+	w.decide(4, "COMMIT", xid{1, "1", ""})
+	w.decide(5, "COMMIT", xid{1, "2", ""})
+	order := append([]string{"p"}, want[:120]...)
+	s, _ := feed(t, w, io.EOF, withShelf(kept))
+	d := drainAll(s)
+	require.Equal(t, codeLost, event.AsFault(d.err).Code)
+	require.Equal(t, len(order), len(d.payloads))
+	for i := range order {
+		require.True(t, order[i] == d.payloads[i], "row %d", i)
+	}
+	require.Greater(t, d.batches, 10, "piece by piece")
+	require.Equal(t, uint64(99), d.indexes[100])
+	for k, v := range kept.values {
+		require.LessOrEqual(t, len(v), chunkBytes, "%q", k)
+	}
+	t.Run("a crash while it is written leaves nothing that counts", func(t *testing.T) {
+		w := &logWriter{}
+		w.file("binlog.000001")
+		w.gtid(1)
+		w.query("XA START X'31',X'',1")
+		w.outboxMap()
+		for i := range 150 {
+			w.rows(uint64(i), strings.Repeat("x", 100<<10))
+		}
+		w.xaPrepare(xid{1, "1", ""}, false)
+		kept := &shelf{refuse: func(n int) error {
+			if n == 4 {
+				return &event.Fault{Code: "OT4005", Class: event.Retry}
+			}
+			return nil
+		}}
+		s, _ := feed(t, w, io.EOF, withShelf(kept))
+		d := drainAll(s)
+		require.Equal(t, "OT4005", event.AsFault(d.err).Code)
+		require.NotEmpty(t, kept.values)
+		after, err := loadPrepared(kept, 1<<30, reach{set: newGTIDSet()})
+		require.NoError(t, err)
+		require.Empty(t, after.open)
+		require.Empty(t, kept.values)
+	})
+}

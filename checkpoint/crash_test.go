@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "save":
 		saveForEver(os.Getenv(childDir))
+	case "keep":
+		keepForEver(os.Getenv(childDir))
 	case "starve":
 		starve(os.Getenv(childDir))
 	}
@@ -75,6 +77,95 @@ func saveForEver(dir string) {
 		}
 		fmt.Println("saved", n)
 	}
+}
+
+// keepForEver keeps a transaction of many pieces in two writes, drops the one before, and says so, as a source does with
+// prepared transactions.
+func keepForEver(dir string) {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+	}
+	s, err := Open(Options{Dir: dir})
+	fail(err)
+	p := s.Prepared("orders")
+	n := uint64(0)
+	fail(p.Each("h", func(k string, _ []byte) error {
+		n, err = strconv.ParseUint(k[1:], 10, 64)
+		return err
+	}))
+	fmt.Println("loaded", n)
+	for n++; ; n++ {
+		rows := map[string][]byte{}
+		for i := range int(n % 5) {
+			rows[fmt.Sprintf("r%06d.%d", n, i)] = []byte(strings.Repeat("x", 20_000*i))
+		}
+		fmt.Println("about", n)
+		fail(p.Write(rows, nil))
+		fail(p.Write(map[string][]byte{fmt.Sprintf("h%06d", n): []byte("head")}, []string{fmt.Sprintf("h%06d", n-1), fmt.Sprintf("r%06d", n-1)}))
+		fmt.Println("saved", n)
+	}
+}
+
+// I1: whatever the instant of a SIGKILL, the second file opens, and has the rows of the last transaction that was reported as
+// kept, or of the one that was under way, complete where it has a head.
+func TestKillNeverCostsWhatWasKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
+	for round := range 6 {
+		about, saved := killed(t, child(t, "keep", dir), 1+rng.IntN(60), time.Duration(rng.IntN(3000))*time.Microsecond)
+		s, err := Open(Options{Dir: dir})
+		require.NoError(t, err, "round %d", round)
+		p := s.Prepared("orders")
+		heads, rows := parkedKeys(t, p, "h"), parkedKeys(t, p, "r")
+		require.NoError(t, s.Close())
+		if saved == 0 && len(heads) == 0 {
+			continue
+		}
+		require.Len(t, heads, 1, "round %d", round)
+		for head := range heads {
+			n, err := strconv.ParseUint(head[1:], 10, 64)
+			require.NoError(t, err)
+			require.True(t, n == saved || n == about, "round %d: %d is kept, %d was reported, %d under way", round, n, saved, about)
+			for i := range int(n % 5) {
+				require.Len(t, rows[fmt.Sprintf("r%06d.%d", n, i)], 20_000*i)
+			}
+		}
+	}
+}
+
+// killed runs a child until some lines and a moment have passed, and gives what it began and reported last.
+func killed(t *testing.T, cmd *exec.Cmd, lines int, moment time.Duration) (about, saved uint64) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	in := bufio.NewReader(out)
+	for {
+		line, err := in.ReadString('\n')
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		require.NotEqual(t, "failed", word, line)
+		n, err := strconv.ParseUint(rest, 10, 64)
+		require.NoError(t, err, line)
+		switch word {
+		case "loaded", "saved":
+			saved = n
+		case "about":
+			about = n
+		}
+		if lines--; lines == 0 {
+			time.AfterFunc(moment, func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
+		}
+	}
+	require.Error(t, cmd.Wait(), "killed")
+	return about, saved
 }
 
 // unlimited is a context for a process that is meant to be killed.
