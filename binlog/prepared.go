@@ -353,5 +353,5 @@ func (p *prepared) rows(k *kept) *spillReader {
 
 // rowWriter writes rows as spill files have them.
 func rowWriter(w io.Writer) *spill {
-	return &spill{w: bufio.NewWriterSize(w, 16<<10), limit: math.MaxInt64}
+	return &spill{w: bufio.NewWriterSize(w, 16<<10), limit: math.MaxInt64, space: &SpillSpace{}}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -37,6 +38,9 @@ type release struct {
 	k *kept
 	r *spillReader
 }
+
+// never: there will be no room, since the rows are not there any more. They were more than limits.spill.
+const never = math.MaxInt64 / 2
 
 // conditionXA is the key of the condition that rows of a prepared transaction cannot be kept.
 const conditionXA = "xa"
@@ -126,6 +130,9 @@ func (st *stream) xaPrepare(h header, body []byte) error {
 	if st.spill != nil {
 		need += st.spill.size
 	}
+	if st.tx.counting {
+		need = never
+	}
 	st.holding = &holding{h: h, name: name, need: need}
 	if st.xa.fits(need, 0) {
 		return st.keep()
@@ -145,9 +152,14 @@ func (st *stream) keep() error {
 		p.file, st.s.mark.Store = id, id
 		st.depends = st.s.dependsNow(st)
 	}
-	if st.spill == nil && st.asm.pending() > writeBytes {
+	if st.spill != nil || st.asm.pending() > writeBytes {
 		if err := st.spillOut(); err != nil {
 			return err
+		}
+		if st.tx.counting {
+			hold.need = never
+			st.holding = hold
+			return nil
 		}
 	}
 	p.lastID++
@@ -184,9 +196,6 @@ func (st *stream) writeRows(w *chunkWriter) error {
 			return err
 		}
 		return w.chunk()
-	}
-	if err := st.spillOut(); err != nil {
-		return err
 	}
 	r, err := st.spill.reader()
 	if err != nil {
@@ -256,6 +265,11 @@ func (st *stream) waitForRoom(ctx context.Context) error {
 
 func (st *stream) fullFault() *event.Fault {
 	hold, p := st.holding, st.xa
+	if st.tx.counting {
+		return &event.Fault{Code: codeXAFull, Class: event.Retry, Op: "keep a prepared XA transaction", Place: st.here(),
+			Text: fmt.Sprintf("the rows of %s take more than limits.spill (%d bytes)", hold.name, st.s.o.SpillLimit),
+			Hint: "raise limits.spill, and limits.xa as far, and start again; nothing is lost, reading waits before it"}
+	}
 	if len(p.open) == 0 && len(p.decided) == 0 {
 		return &event.Fault{Code: codeXAFull, Class: event.Retry, Op: "keep a prepared XA transaction", Place: st.here(),
 			Text: fmt.Sprintf("the rows of %s take %d bytes, more than limits.xa (%d)", hold.name, hold.need, p.limit),
