@@ -208,11 +208,10 @@ func (f *facts) byMariaGTID(keep bool, stops func(code, text string, to ...strin
 		return f.oldest(), false, nil
 	}
 	if f.placed() && f.place == proved {
-		// The log goes on from our own place, so that nothing is lost with a domain that was deleted since (DELETE_DOMAIN_ID).
+		// The log goes on from our own place, so that nothing is lost whatever its numbers say: with a domain that was deleted since
+		// (DELETE_DOMAIN_ID), or one whose numbers went back.
 		maps.DeleteFunc(pos, func(d uint32, _ mariaGTID) bool { return !f.server.binlogState.knows(d) })
-		if len(pos.lacking(f.server.binlogState)) == 0 {
-			return origin{maria: pos, file: f.stored.File, pos: f.stored.Pos}, keep, nil
-		}
+		return origin{maria: pos, file: f.stored.File, pos: f.stored.Pos}, keep, nil
 	}
 	if lacks := pos.lacking(f.server.binlogState); len(lacks) > 0 {
 		own := false

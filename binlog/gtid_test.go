@@ -55,7 +55,7 @@ func (m model) equals(t *rapid.T, g *gtidSet) {
 	}
 }
 
-func TestGTIDSetIsASet(t *testing.T) {
+func TestB041GTIDSetIsASet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, ma := drawSet(t, "a")
 		b, mb := drawSet(t, "b")

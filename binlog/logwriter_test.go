@@ -23,6 +23,8 @@ type logWriter struct {
 	seq byte
 	pos uint32
 	at  uint32
+	// server is who wrote the events; 0 is 1.
+	server uint32
 
 	begins map[uint32]int // where in the bytes the event lies that begins at a position
 }
@@ -52,7 +54,7 @@ func (w *logWriter) event(kind byte, flags uint16, body []byte) {
 		next = w.pos
 	}
 	ev := binary.LittleEndian.AppendUint32(nil, w.at)
-	ev = append(ev, kind, 1, 0, 0, 0)
+	ev = binary.LittleEndian.AppendUint32(append(ev, kind), max(w.server, 1))
 	ev = binary.LittleEndian.AppendUint32(ev, size)
 	ev = binary.LittleEndian.AppendUint32(ev, next)
 	ev = binary.LittleEndian.AppendUint16(ev, flags)
