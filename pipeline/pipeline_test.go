@@ -492,3 +492,31 @@ func TestNothingIsHandedToTheSinkOnceTheRightToSendIsLost(t *testing.T) {
 		w.end()
 	})
 }
+
+func TestAProcessThatWasReplacedTakesItsUnackedEventsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &fakeSink{hook: func(*event.Message) bool { return true }} // the broker does not answer
+		var taken atomic.Bool
+		src := &fencedSource{fakeSource: &fakeSource{log: newLog([]string{"a"}), batchRows: 9}}
+		src.openErr = func() error {
+			if taken.Load() {
+				return &event.Fault{Code: "OT3015", Class: event.Retry, Standby: true}
+			}
+			return nil
+		}
+		w := start(src.fakeSource, sink, &fakeStore{}, func(o *Options) { o.Source = src })
+		pass(time.Second)
+		taken.Store(true)
+		src.lose(&event.Fault{Code: "OT3016", Class: event.Retry})
+		pass(3 * time.Second)
+		taken.Store(false) // our own earlier session, gone in a moment: that is no reason to end
+		pass(time.Minute)
+		require.Equal(t, []string{"a", "a"}, sink.sent())
+		taken.Store(true)
+		src.lose(&event.Fault{Code: "OT3016", Class: event.Retry})
+		f := event.AsFault(<-w.err)
+		w.end()
+		require.Equal(t, "OT6008", f.Code)
+		require.True(t, sink.closed)
+	})
+}

@@ -269,6 +269,7 @@ func (p *Pipeline) sessions(ctx context.Context) error {
 
 	wait := backoff{first: 100 * time.Millisecond, most: 10 * time.Second}
 	began := time.Now()
+	var waiting time.Time // since when as a standby
 	first := true
 	for {
 		var until time.Time
@@ -300,6 +301,17 @@ func (p *Pipeline) sessions(ctx context.Context) error {
 			wait.n = max(wait.n, 5)
 		default:
 			return f
+		}
+		switch {
+		case !f.Standby:
+			waiting = time.Time{}
+		case waiting.IsZero():
+			waiting = time.Now()
+		}
+		if _, ok := p.opts.Source.(Fenced); ok && f.Standby && time.Since(waiting) > evictAfter {
+			if left, _, _ := p.w.gauges(); left > 0 {
+				return faultEvicted(f, left)
+			}
 		}
 		if f.Standby {
 			began = time.Now() // start_timeout is for a server that does not answer, and this one does
@@ -444,6 +456,10 @@ func (p *Pipeline) runSession(ctx context.Context, until time.Time) (opened bool
 	}
 	return true, err
 }
+
+// evictAfter is how long another process may hold the source while events of ours are unacked. What the sink's client holds would
+// reach the broker whenever it answers, behind newer events of that process; ending is the one way to take it back for certain (I3).
+const evictAfter = 5 * time.Second
 
 // leastStart is the least time that a first Open is given.
 const leastStart = 4 * time.Second
