@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,6 +65,16 @@ func (b *xaBench) prepare(t *testing.T, name string, statements ...string) {
 	b.run(t, append(all, "XA END "+name, "XA PREPARE "+name)...)
 }
 
+// decide commits or rolls back from another connection; the server may take a moment to see that the one that prepared is gone.
+func (b *xaBench) decide(t *testing.T, what string) {
+	t.Helper()
+	var err error
+	require.Eventually(t, func() bool {
+		_, err = b.DB.ExecContext(t.Context(), what)
+		return err == nil
+	}, harness.Patience, 20*time.Millisecond, "%s: %v", what, err)
+}
+
 func insert(payload string) string { return "INSERT INTO outbox (payload) VALUES ('" + payload + "')" }
 
 // TestPreparedXA runs in each way that a server names places and writes events, one part after the other.
@@ -97,7 +108,8 @@ func rowsWait(t *testing.T, b *xaBench) {
 	const binary = `X'00ff275c',X'0a',2147483647`
 	s, end := b.opened(t, event.Checkpoint{})
 	b.prepare(t, "'foreign'", "INSERT INTO other VALUES ('x')")
-	b.run(t, "XA COMMIT 'foreign'", insert("1"))
+	b.decide(t, "XA COMMIT 'foreign'")
+	b.run(t, insert("1"))
 	require.Equal(t, []string{"1"}, payloads(s.read(t, 1)))
 	require.NoFileExists(t, filepath.Join(b.dir, checkpoint.ParkedName), "what does not concern us costs nothing")
 
@@ -112,10 +124,11 @@ func rowsWait(t *testing.T, b *xaBench) {
 
 	// outtail stops, the server restarts, and then they are decided from elsewhere.
 	b.Restart(t)
-	b.run(t, "XA ROLLBACK 'g1'", insert("3"))
-	b.run(t, "XA COMMIT "+binary)
-	b.run(t, "XA COMMIT 'big'",
-		"XA START 'one'", insert("4"), "XA END 'one'", "XA COMMIT 'one' ONE PHASE")
+	b.decide(t, "XA ROLLBACK 'g1'")
+	b.run(t, insert("3"))
+	b.decide(t, "XA COMMIT "+binary)
+	b.decide(t, "XA COMMIT 'big'")
+	b.run(t, "XA START 'one'", insert("4"), "XA END 'one'", "XA COMMIT 'one' ONE PHASE")
 	from := s.cp
 	s, end = b.opened(t, from)
 	events := s.read(t, 5)
@@ -159,8 +172,8 @@ func preparedBefore(t *testing.T, b *xaBench) {
 	b.prepare(t, "'gone'", insert("before"))
 	s, end := b.opened(t, event.Checkpoint{})
 	b.run(t, insert("1"))
-	b.run(t, "XA ROLLBACK 'gone'")
-	b.run(t, "XA COMMIT "+odd)
+	b.decide(t, "XA ROLLBACK 'gone'")
+	b.decide(t, "XA COMMIT "+odd)
 	events, err := s.tryRead(2)
 	require.Equal(t, []string{"1"}, payloads(events))
 	f := requireFault(t, err, "OT3033", event.Safety)
@@ -172,7 +185,8 @@ func preparedBefore(t *testing.T, b *xaBench) {
 	accepted := s.cp
 	accepted.Accepted = []string{"OT3033"}
 	s, end = b.opened(t, accepted)
-	b.run(t, "XA COMMIT 'old'", insert("2"))
+	b.decide(t, "XA COMMIT 'old'")
+	b.run(t, insert("2"))
 	require.Equal(t, []string{"2"}, payloads(s.read(t, 1)), "accepting one finding accepts what it named")
 	b.prepare(t, "'new'", insert("3"))
 	b.run(t, insert("4"))
@@ -188,7 +202,7 @@ func preparedBefore(t *testing.T, b *xaBench) {
 		lost := stored
 		lost.Accepted = []string{"OT3052"}
 		s, end := b.opened(t, lost)
-		b.run(t, "XA COMMIT 'new'")
+		b.decide(t, "XA COMMIT 'new'")
 		_, err = s.tryRead(1)
 		f = requireFault(t, err, "OT3033", event.Safety)
 		require.Contains(t, f.Text, "X'6e6577'")
@@ -218,7 +232,7 @@ func otherTables(t *testing.T, b *xaBench) {
 	end()
 
 	b.o = one
-	b.run(t, "XA COMMIT 'x'")
+	b.decide(t, "XA COMMIT 'x'")
 	s, end = b.opened(t, stored)
 	events := s.read(t, 2)
 	require.Equal(t, []string{"x1", "x2"}, payloads(events), "a table that was left out is left out")
@@ -227,7 +241,7 @@ func otherTables(t *testing.T, b *xaBench) {
 	end()
 
 	b.o = both
-	b.run(t, "XA COMMIT 'y'")
+	b.decide(t, "XA COMMIT 'y'")
 	s, end = b.opened(t, stored)
 	_, err := s.tryRead(1)
 	f := requireFault(t, err, "OT3033", event.Safety)
@@ -245,7 +259,8 @@ func noPrivilege(t *testing.T, b *xaBench) {
 	b.prepare(t, "'old'", insert("before"))
 	s, end := b.opened(t, event.Checkpoint{})
 	b.prepare(t, "'new'", insert("1"))
-	b.run(t, "XA COMMIT 'old'", "XA COMMIT 'new'")
+	b.decide(t, "XA COMMIT 'old'")
+	b.decide(t, "XA COMMIT 'new'")
 	require.Equal(t, []string{"1"}, payloads(s.read(t, 1)))
 	end()
 }
