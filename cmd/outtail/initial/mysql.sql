@@ -7,4 +7,6 @@ headers JSON, occurred_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6));
 CREATE USER 'outtail'@'%' IDENTIFIED BY 'choose one';
 GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'outtail'@'%';
 GRANT SELECT ON shop.outbox TO 'outtail'@'%';
+-- Only where XA transactions write the outbox (MySQL):
+-- GRANT XA_RECOVER_ADMIN ON *.* TO 'outtail'@'%';
 SET PERSIST binlog_row_metadata = FULL;
