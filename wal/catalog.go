@@ -286,20 +286,43 @@ func (c *catalog) published(ctx context.Context, f *facts, pub string, names []n
 	return nil
 }
 
+// kept is what the server keeps for the slot.
+type kept struct {
+	end   event.LSN // end of the log
+	bytes int64     // from restart_lsn on; -1: unknown
+	// status is reserved, extended, unreserved or lost; safe is how much more may be written before the slot is lost, -1
+	// where nothing limits it.
+	status string
+	safe   int64
+}
+
 // retained asks for the end of the log, how much of it the slot keeps, and the slot's health.
-func (c *catalog) retained(ctx context.Context, slot string) (end event.LSN, bytes int64, err error) {
-	r, err := c.one(ctx, `SELECT `+walEnd+`, (SELECT pg_wal_lsn_diff(`+walEnd+`, restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1)`, slot)
+func (c *catalog) retained(ctx context.Context, slot string) (k kept, err error) {
+	r, err := c.one(ctx, `SELECT e.lsn, pg_wal_lsn_diff(e.lsn, s.restart_lsn)::bigint, s.wal_status, s.safe_wal_size
+		FROM (SELECT `+walEnd+` lsn) e LEFT JOIN pg_replication_slots s ON s.slot_name = $1`, slot)
 	if err != nil {
-		return 0, -1, err
+		return k, err
 	}
-	if end, err = event.ParseLSN(r[0]); err != nil {
-		return 0, -1, err
+	if k.end, err = event.ParseLSN(r[0]); err != nil {
+		return k, err
 	}
-	bytes, err = strconv.ParseInt(r[1], 10, 64)
-	if err != nil || bytes < 0 {
-		bytes = -1
+	k.bytes, k.status, k.safe = count(r[1]), r[2], count(r[3])
+	return k, nil
+}
+
+// count reads a number of bytes; -1 where there is none.
+func count(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 {
+		return -1
 	}
-	return end, bytes, nil
+	return n
+}
+
+// danger says whether the server is about to give the slot up: it has passed the limit already, or less than a third of
+// what it keeps may still be written.
+func (k kept) danger() bool {
+	return k.status == "unreserved" || k.safe >= 0 && k.bytes >= 0 && k.status != "lost" && k.safe < k.bytes/3
 }
 
 func oid(s string) uint32 {

@@ -45,6 +45,7 @@ const (
 	CodeForeignSlot      = "OT2041"
 	CodeColumnGone       = "OT2042"
 	CodePartitionGone    = "OT2043"
+	CodeSlotLimit        = "OT2044"
 	CodeConnectionLost   = "OT2050"
 	CodeSlotActive       = "OT2051"
 	CodeLogRemoved       = "OT2052"
@@ -278,6 +279,15 @@ func faultConnectionLost(place string, err error) *event.Fault {
 
 func faultSilent(place string) *event.Fault {
 	return &event.Fault{Code: CodeSilent, Class: event.Retry, Op: opStream, Place: place, Text: "the server does not answer any more", Hint: "it is tried again; look at the network between"}
+}
+
+// faultSlotLimit is told before the server gives the slot up, as long as something can be done.
+func faultSlotLimit(place, slot string, k kept) *event.Fault {
+	return &event.Fault{
+		Code: CodeSlotLimit, Class: event.Config, Op: opStream, Place: place + " slot " + slot,
+		Text: fmt.Sprintf("the slot keeps %d bytes of log (wal_status %s), and the server gives it up after %d more (max_slot_wal_keep_size)", k.bytes, k.status, max(0, k.safe)),
+		Hint: "ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf(); and find out what holds the slot: the sink (/readyz), an old transaction (outtail doctor), or rewind_window",
+	}
 }
 
 func faultLogRemoved(place string, at event.LSN, err error) *event.Fault {

@@ -100,12 +100,17 @@ func (w *watcher) disconnect() {
 }
 
 func (w *watcher) look(ctx context.Context) error {
-	end, retained, err := w.cat.retained(ctx, w.o.Slot)
+	k, err := w.cat.retained(ctx, w.o.Slot)
 	if err != nil {
 		return err
 	}
-	w.end.Store(uint64(end))
-	w.retained.Store(retained)
+	w.end.Store(uint64(k.end))
+	w.retained.Store(k.bytes)
+	var limit *event.Fault
+	if k.danger() {
+		limit = faultSlotLimit(w.o.place(), w.o.Slot, k)
+	}
+	w.o.Conditions("slot_limit", limit)
 	return nil
 }
 

@@ -40,7 +40,7 @@ func StartPostgres(t testing.TB, version string, opts PostgresOptions) *Postgres
 
 func runPostgres(ctx context.Context, version string, opts PostgresOptions) (*Postgres, error) {
 	settings := map[string]string{
-		"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "40", "max_connections": "150",
+		"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "40", "max_connections": "150", "max_prepared_transactions": "20",
 		// A killed process loses nothing that it has written; only a power cut would, and that is not tested.
 		"fsync": "off", "shared_buffers": "64MB",
 	}

@@ -1,0 +1,140 @@
+package cases
+
+import (
+	"encoding/hex"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outtail/outtail/test/scene"
+	"github.com/outtail/outtail/test/shop"
+)
+
+func TestB045NumbersWithoutANumberAndTimesWithoutATimeAreTheServersText(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
+		db.Exec(t, `ALTER TABLE outbox ADD n numeric, ADD f float8, ADD d date, ADD ts timestamptz`)
+		s := scene.New(t, &servers, db)
+		s.Configure("Columns", "{ id: id, aggregate_id: aggregate_id, aggregate_type: f, aggregate_version: d, event_version: ts, payload: n, occurred_at: occurred_at }")
+		db.Exec(t, `ALTER DATABASE `+db.DB+` SET DateStyle = 'German'`)
+		p := s.Start()
+		for _, c := range []struct{ n, f, d, ts, occurred, occurredText string }{
+			{"NaN", "-Infinity", "-infinity", "infinity", "infinity", "infinity"},
+			{"Infinity", "NaN", "0044-03-15 BC", "294276-12-31 23:59:59.999999+00", "-infinity", "-infinity"},
+			{"-Infinity", "1e+300", "2026-01-02", "4714-11-24 00:00:00+00 BC", "2026-01-02 03:04:05.000001+00", "2026-01-02T03:04:05.000001Z"},
+		} {
+			id := scene.NewUUID()
+			db.Exec(t, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, n, f, d, ts, occurred_at)
+				VALUES ('`+id+`', '', 'order-1', '', '`+c.n+`', '`+c.f+`', '`+c.d+`', '`+c.ts+`', '`+c.occurred+`')`)
+			s.Expect(id)
+			s.Arrived(p)
+			r := record(t, s, id)
+			require.Equal(t, c.n, string(r.Value))
+			require.Equal(t, c.f, scene.Header(r, "aggregate_type"))
+			require.Equal(t, c.d, scene.Header(r, "aggregate_version"))
+			require.Equal(t, c.ts, scene.Header(r, "event_version"))
+			require.Equal(t, c.occurredText, scene.Header(r, "occurred_at"))
+			require.GreaterOrEqual(t, r.Timestamp.Year(), 2026, "the commit's time where the column is none")
+		}
+		s.Stop(p)
+	})
+}
+
+func TestB047TypesOfTheDatabaseAreTheServersText(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
+		db.Exec(t, `CREATE EXTENSION citext`)
+		db.Exec(t, `CREATE DOMAIN order_id AS text CHECK (VALUE <> '')`)
+		db.Exec(t, `CREATE TYPE kind AS ENUM ('order.created', 'order.paid')`)
+		db.Exec(t, `CREATE TYPE pair AS (a text, b int)`)
+		db.Exec(t, `DROP PUBLICATION outtail_orders`)
+		db.Exec(t, `DROP TABLE outbox`)
+		db.Exec(t, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregate_type citext, aggregate_id order_id, event_type kind, payload pair, tags text[])`)
+		db.Exec(t, `CREATE PUBLICATION outtail_orders FOR TABLE outbox WITH (publish = 'insert')`)
+		s := scene.New(t, &servers, db)
+		s.Configure("Columns", "{ id: id, aggregate_type: aggregate_type, aggregate_id: aggregate_id, key: id, event_type: event_type, payload: payload, event_version: tags }")
+		p := s.Start()
+		insert := func(kind string) string {
+			id := scene.NewUUID()
+			db.Exec(t, `INSERT INTO outbox VALUES ('`+id+`', 'Order', 'a "1"', '`+kind+`', ('x,"y"', 7), '{a,"b c",NULL}')`)
+			s.Expect(id)
+			s.Arrived(p)
+			r := record(t, s, id)
+			require.Equal(t, id, string(r.Key), "a uuid in its usual text")
+			require.Equal(t, "Order", scene.Header(r, "aggregate_type"))
+			require.Equal(t, `a "1"`, scene.Header(r, "aggregate_id"))
+			require.Equal(t, `("x,""y""",7)`, string(r.Value))
+			require.Equal(t, `{a,"b c",NULL}`, scene.Header(r, "event_version"))
+			return scene.Header(r, "event_type")
+		}
+		require.Equal(t, "order.created", insert("order.created"))
+		db.Exec(t, `ALTER TYPE kind ADD VALUE 'order.sent'`)
+		require.Equal(t, "order.sent", insert("order.sent"))
+		db.Exec(t, `ALTER TYPE kind RENAME VALUE 'order.sent' TO 'order.gone'`)
+		require.Equal(t, "order.gone", insert("order.gone"))
+		s.Stop(p)
+	})
+}
+
+func TestB113BytesThatAreNoTextAreNotMended(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
+		db.Exec(t, `ALTER TABLE outbox ADD raw bytea, ADD doc text`)
+		s := scene.New(t, &servers, db)
+		s.Configure("Columns", "{ id: id, aggregate_id: aggregate_id, key: raw, event_type: doc, payload: raw }")
+		p := s.Start()
+		for _, c := range []struct{ raw, doc string }{
+			{"fffe00c328", "👩‍👩‍👧‍👦"}, {"", ""}, {"c3", "\ufffe\u200d"}, {"00", "é é"},
+		} {
+			id := scene.NewUUID()
+			db.Exec(t, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, raw, doc) VALUES ('`+id+`', '', 'a', '', '\x`+c.raw+`', '`+c.doc+`')`)
+			s.Expect(id)
+			s.Arrived(p)
+			r := record(t, s, id)
+			require.Equal(t, c.raw, hex.EncodeToString(r.Value))
+			require.NotNil(t, r.Value, "empty is not NULL")
+			require.Equal(t, c.raw, string(r.Key))
+			require.Equal(t, c.doc, scene.Header(r, "event_type"))
+		}
+		s.Stop(p)
+	})
+}
+
+func TestB128B129JSONArrivesAsTheServerHoldsIt(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
+		db.Exec(t, `ALTER TABLE outbox ADD doc json`)
+		s := scene.New(t, &servers, db)
+		p := s.Start()
+		see := func(column, text string) string {
+			id := scene.NewUUID()
+			value := `'` + text + `'`
+			if text == "" {
+				value = "NULL"
+			}
+			db.Exec(t, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, `+column+`) VALUES ('`+id+`', '', 'order-1', '', `+value+`)`)
+			s.Expect(id)
+			s.Arrived(p)
+			r := record(t, s, id)
+			if r.Value == nil {
+				return ""
+			}
+			return string(r.Value)
+		}
+		require.Equal(t, `{"a": 2, "n": 12345678901234567890.10}`, see("payload", `{"a":1,"a":2,  "n":12345678901234567890.10}`), "jsonb is the server's own form")
+		require.Equal(t, "null", see("payload", "null"))
+		require.Equal(t, "", see("payload", ""), "SQL NULL is a null value")
+		s.Stop(p)
+		s.Configure("Columns", "{ id: id, aggregate_id: aggregate_id, event_type: event_type, payload: doc, headers: headers }")
+		p = s.Start()
+		for _, text := range []string{
+			`{"a":1,"a":2,  "n":12345678901234567890.10}`, `{"a": "\u0000"}`, `{"a": "\\u0000"}`, `"\ud800"`, `1e400`, "{\n\t\"a\" :1 }", "null",
+		} {
+			require.Equal(t, text, see("doc", text))
+		}
+		// Headers with such values stop nothing.
+		id := scene.NewUUID()
+		db.Exec(t, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, doc, headers) VALUES ('`+id+`', '', 'order-1', '', '1', '{"n": 1e400, "t": "x"}')`)
+		s.Expect(id)
+		s.Arrived(p)
+		require.Equal(t, "x", scene.Header(record(t, s, id), "t"))
+		require.Regexp(t, `^10{400}$`, scene.Header(record(t, s, id), "n"), "jsonb writes a number out")
+		s.Stop(p)
+	})
+}
