@@ -14,9 +14,12 @@ type depends struct {
 	File       string                `json:"file,omitempty"`
 	Stamp      uint32                `json:"stamp,omitempty"`
 	Tables     map[string]definition `json:"tables,omitempty"`
-	Vouched    map[string]*vouched   `json:"vouched,omitempty"` // not reached yet
-	Token      string                `json:"token,omitempty"`   // by which our own sessions are known, see lock.go
-	XA         *xaMark               `json:"xa,omitempty"`      // what was prepared before
+	// Claimed is what DDL made of a definition and no catalogue confirmed so far; Charsets are the tables' default character sets.
+	Claimed  map[string]definition `json:"claimed,omitempty"`
+	Charsets map[string]string     `json:"charsets,omitempty"`
+	Vouched  map[string]*vouched   `json:"vouched,omitempty"` // not reached yet
+	Token    string                `json:"token,omitempty"`   // by which our own sessions are known, see lock.go
+	XA       *xaMark               `json:"xa,omitempty"`      // what was prepared before
 }
 
 func parseDepends(raw json.RawMessage) depends {
@@ -34,20 +37,28 @@ func (s *Source) dependsNow(st *stream) []byte {
 		d.File, d.Stamp = st.file.name, st.file.stamp
 	}
 	for t, k := range s.known {
+		name := t.schema + "." + t.table
 		if k.proved != nil {
-			if d.Tables == nil {
-				d.Tables = map[string]definition{}
-			}
-			d.Tables[t.schema+"."+t.table] = k.proved
+			d.Tables = put(d.Tables, name, k.proved)
+		} else if k.claimed != nil {
+			d.Claimed = put(d.Claimed, name, k.claimed)
+		}
+		if k.charset != "" {
+			d.Charsets = put(d.Charsets, name, k.charset)
 		}
 		if k.word != nil {
-			if d.Vouched == nil {
-				d.Vouched = map[string]*vouched{}
-			}
-			d.Vouched[t.schema+"."+t.table] = k.word
+			d.Vouched = put(d.Vouched, name, k.word)
 		}
 	}
 	return encodeDepends(d)
+}
+
+func put[V any](m map[string]V, key string, v V) map[string]V {
+	if m == nil {
+		m = map[string]V{}
+	}
+	m[key] = v
+	return m
 }
 
 func encodeDepends(d depends) []byte {

@@ -115,3 +115,23 @@ func (st *stream) mariaRows(h header, body []byte) error {
 	h.kind = plain
 	return st.rowsEvent(h, out)
 }
+
+// halfAlter reports whether the statement of a MariaDB GTID event is an ALTER TABLE that began or was taken back
+// (binlog_alter_two_phase): its text comes a second time when it is done, and counts there. The flags lie behind the commit id or the
+// XID, where one is (log_event.h, FL_START_ALTER_E1 and FL_ROLLBACK_ALTER_E1).
+func halfAlter(body []byte) bool {
+	if len(body) < 14 {
+		return false
+	}
+	flags, rest := body[12], body[13:]
+	if flags&mariaGroupCommit != 0 {
+		if len(rest) < 9 {
+			return false
+		}
+		rest = rest[8:]
+	}
+	if flags&(mariaPreparedXA|mariaCompleteXA) != 0 {
+		return false
+	}
+	return rest[0]&(2|8) != 0
+}

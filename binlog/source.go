@@ -239,29 +239,27 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 
 	// Definitions: what was stored holds at the stored position; what the catalogue says now may hold at some later place.
 	s.known = map[*table]*known{}
-	s.unproved = 0
 	dep := parseDepends(out.Depends)
 	for i := range s.tables {
 		t := &s.tables[i]
 		k := &known{}
-		if d, ok := dep.Tables[t.schema+"."+t.table]; ok && !first {
-			k.proved = d
-		} else {
-			if k.seen, err = s.sight(ctx, meta, t); err != nil {
-				return none, err
-			}
-			s.unproved++
+		name := t.schema + "." + t.table
+		if d, ok := dep.Tables[name]; ok && !first {
+			k.proved, k.charset = d, dep.Charsets[name]
+		} else if k.seen, err = s.sight(ctx, meta, t); err != nil {
+			return none, err
 		}
 		if !first {
-			if k.word, err = s.takeWord(ctx, t, dep.Vouched[t.schema+"."+t.table]); err != nil {
-				return none, err
+			if k.proved == nil {
+				k.claimed, k.charset = dep.Claimed[name], dep.Charsets[name]
 			}
-			if k.word != nil {
-				s.unproved++
+			if k.word, err = s.takeWord(ctx, t, dep.Vouched[name]); err != nil {
+				return none, err
 			}
 		}
 		s.known[t] = k
 	}
+	s.count()
 
 	if err := s.markXA(ctx, meta, from, first || !goesOn); err != nil {
 		return none, err
@@ -348,8 +346,8 @@ func (s *Source) startDump(ctx context.Context, from origin, cp *event.Checkpoin
 	l.at.file, l.at.pos = &fileRef{name: cp.Position.File}, cp.Position.Pos
 	if st.file != nil && st.file.name == cp.Position.File {
 		l.at.file = st.file
-		d := parseDepends(s.dependsNow(st))
-		d.Tables = parseDepends(cp.Depends).Tables
+		d, was := parseDepends(s.dependsNow(st)), parseDepends(cp.Depends)
+		d.Tables, d.Claimed, d.Charsets = was.Tables, was.Claimed, was.Charsets
 		cp.Depends = encodeDepends(d)
 	} else {
 		st.depends = s.dependsNow(st)
@@ -452,7 +450,7 @@ func bytesUntil(at place, end logSpan) int64 {
 	return max(total, 0)
 }
 
-// lookAgain reads a definition anew, after a DDL.
+// lookAgain reads a definition anew, after a DDL; an empty one is that of no table.
 func (s *Source) lookAgain(ctx context.Context, t *table) (*sighting, error) {
 	c, err := s.connectSame(ctx)
 	if err != nil {
@@ -462,15 +460,7 @@ func (s *Source) lookAgain(ctx context.Context, t *table) (*sighting, error) {
 	if err := s.prepare(ctx, c, s.server); err != nil {
 		return nil, err
 	}
-	seen, err := s.sight(ctx, c, t)
-	if err != nil {
-		return nil, err
-	}
-	if len(seen.def) == 0 {
-		return nil, s.fault(codeLayout, event.Safety, "find the columns of "+t.name, "the table was dropped or renamed since, and the log does not name its columns",
-			s.ways(codeLayout, "now", "GTID", "FILE:POS"))
-	}
-	return seen, nil
+	return s.sight(ctx, c, t)
 }
 
 // Close ends the session. The dump thread on the server notices by itself, at its next heartbeat at the latest.

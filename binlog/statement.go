@@ -65,8 +65,39 @@ func statement(text []byte) (kind stmtKind, name string) {
 		return stmtSelect, ""
 	case "RENAME", "ALTER", "CREATE", "DROP":
 		return stmtDDL, ""
+	case "SET":
+		// MariaDB: SET STATEMENT lock_wait_timeout = 5 FOR ALTER TABLE …
+		if next, after := firstWord(rest); bytes.EqualFold(next, []byte("STATEMENT")) {
+			if inner := behindFor(after); inner != nil {
+				return statement(inner)
+			}
+			return stmtDDL, "" // whatever it is
+		}
 	}
 	return stmtOther, ""
+}
+
+// behindFor gives what stands behind the first FOR outside of quotes.
+func behindFor(t []byte) []byte {
+	for i := 0; i < len(t); i++ {
+		switch c := t[i]; {
+		case c == '\'' || c == '"' || c == '`':
+			n := bytes.IndexByte(t[i+1:], c)
+			if n < 0 {
+				return nil
+			}
+			i += n + 1
+		case wordByte(c):
+			word, rest := firstWord(t[i:])
+			if bytes.EqualFold(word, []byte("FOR")) {
+				return rest
+			}
+			for i+1 < len(t) && wordByte(t[i+1]) {
+				i++
+			}
+		}
+	}
+	return nil
 }
 
 // skipComments skips blanks and comments; of versioned ones, whose text the server runs, only what opens and closes them.

@@ -96,6 +96,9 @@ func (st *stream) read(ctx context.Context) (*event.Batch, error) {
 			continue
 		}
 		idle := st.inflate == nil && !st.rd.ready() || st.again.due()
+		if idle && st.held == nil && st.again == nil {
+			st.lookIdle()
+		}
 		if idle || st.held != nil {
 			some, events := st.asm.finished()
 			if some && (events || st.held != nil || time.Since(st.emptyAt) >= emptyEvery) {

@@ -23,6 +23,7 @@ type txState struct {
 	hasMaria  bool
 	name      xid // of the XA transaction, where the log says it in full
 	named     bool
+	halfAlter bool // MariaDB: an ALTER TABLE that begins, or is taken back
 	commit    time.Time
 	tx        *event.Tx
 	rows      uint64 // of ours, those of a prefix included
@@ -65,6 +66,7 @@ func (st *stream) begin(h header, body []byte) error {
 		}
 		t.maria, t.hasMaria = g, true
 		t.begun = flags&mariaStandalone == 0
+		t.halfAlter = halfAlter(body)
 	case evGTIDTagged:
 		last := ""
 		if st.tx.hasGTID {
@@ -200,12 +202,10 @@ func (st *stream) query(h header, q query) error {
 			return err
 		}
 	}
-	if kind == stmtDDL {
+	if kind == stmtDDL && !st.tx.halfAlter {
 		st.s.carriers.follow(q, st.s.tables)
 		for i := range st.s.tables {
-			if touches(q, &st.s.tables[i]) {
-				st.ddl(&st.s.tables[i])
-			}
+			st.ddl(&st.s.tables[i], changes(q, &st.s.tables[i], st.s.folded, st.s.o.Kind == event.MariaDB))
 		}
 	}
 	if !st.tx.begun {

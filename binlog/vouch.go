@@ -37,6 +37,9 @@ func Vouch(ctx context.Context, o Options, cp event.Checkpoint, tableName, at, c
 	}
 	i := slices.IndexFunc(s.tables, func(t table) bool { return t.name == tableName || t.schema+"."+t.table == tableName })
 	if i < 0 {
+		i = slices.Index(o.Tables, tableName) // as the configuration writes it
+	}
+	if i < 0 {
 		return refuse("the pipeline has no such table", "name it with --table as the configuration does: "+strings.Join(o.Tables, ", "))
 	}
 	def, err := parseDefinition(columns)
@@ -46,6 +49,11 @@ func Vouch(ctx context.Context, o Options, cp event.Checkpoint, tableName, at, c
 	if u := slices.IndexFunc(def, func(c defColumn) bool { return c.Charset == charsetUnsaid }); u >= 0 && s.o.Kind == event.MariaDB {
 		return refuse("--columns: column "+def[u].Name+" has no character set, and MariaDB's log does not say it",
 			"name it behind the type, such as: "+def[u].Name+" "+def[u].Type+" character set utf8mb4 (the table's own, where SHOW CREATE TABLE names none at the column)")
+	}
+	for r := range event.RoleCount {
+		if m := o.Columns[r]; m.Column != "" && !m.IsConst && !slices.ContainsFunc(def, func(c defColumn) bool { return equalFold(c.Name, m.Column) }) {
+			return refuse(fmt.Sprintf("--columns: no column %s, which the configuration reads as %s", m.Column, r), "name all columns of the table, or change columns in the configuration first")
+		}
 	}
 	file, digits, _ := cutLastByte(at, ':')
 	pos, err := strconv.ParseUint(digits, 10, 63)
@@ -76,6 +84,17 @@ func Vouch(ctx context.Context, o Options, cp event.Checkpoint, tableName, at, c
 	if here := (place{file, pos}); f.sameServer() && from.file != "" && here.compare(from) < 0 {
 		return refuse(at+" lies before the stored position "+from.String()+", and what changed between them nobody sees", "vouch for the columns from "+from.String()+" on, or take the place that the stop printed")
 	}
+	s.folded = s.server.foldNames
+	t := &s.tables[i]
+	why, err := s.refute(ctx, place{file, pos}, t, def)
+	switch f := event.AsFault(err); {
+	case f != nil && f.Class == event.Safety:
+		return refuse("the server cannot read its log from "+at+" on: "+f.Text, "take the place that the stop printed; it must lie between two events")
+	case err != nil:
+		return nil, err
+	case why != "":
+		return refuse("--columns: "+why, "write the columns that the table had there, in their order")
+	}
 	stamp, err := s.stampOf(ctx, file)
 	if err != nil {
 		return nil, err
@@ -84,7 +103,6 @@ func Vouch(ctx context.Context, o Options, cp event.Checkpoint, tableName, at, c
 	if d.Vouched == nil {
 		d.Vouched = map[string]*vouched{}
 	}
-	t := &s.tables[i]
 	d.Vouched[t.schema+"."+t.table] = &vouched{ServerUUID: s.server.uuid, ServerID: s.server.id, File: file, Pos: pos, Stamp: stamp, Columns: def}
 	return encodeDepends(d), nil
 }

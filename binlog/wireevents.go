@@ -306,9 +306,10 @@ func (q query) written() (schemas []string, known bool) {
 
 // MariaDB's GTID event and its flags.
 const (
-	mariaStandalone = 1
-	mariaPreparedXA = 64
-	mariaCompleteXA = 128
+	mariaStandalone  = 1
+	mariaGroupCommit = 2
+	mariaPreparedXA  = 64
+	mariaCompleteXA  = 128
 )
 
 func parseMariaGTID(body []byte, server uint32) (g mariaGTID, flags byte, ok bool) {
