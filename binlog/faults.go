@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -56,21 +57,46 @@ func (s *Source) fault(code string, class event.Class, op, text, hint string) *e
 	return &event.Fault{Code: code, Class: class, Op: op, Place: s.place(), Text: text, Hint: hint}
 }
 
-// ways lists the ways out of a safety stop that apply (contract.md).
+// ways lists the ways out of a safety stop that apply (contract.md), and what each one costs.
 func (s *Source) ways(code string, to ...string) string {
 	var b strings.Builder
 	b.WriteString("choose one:")
 	for _, t := range to {
-		fmt.Fprintf(&b, "\n  outtail checkpoint set -c FILE --pipeline %s --to %s --reason R", s.o.Pipeline, t)
+		fmt.Fprintf(&b, "\n  outtail checkpoint set -c FILE --pipeline %s --to %s --reason R   (%s)", s.o.Pipeline, t, setCosts[t])
 	}
-	switch code {
-	case codeDump, codeLayout, codeDropped, codeUnread, codeFlavour:
-		// Accepting these once would only lead to the next one.
-	default:
-		fmt.Fprintf(&b, "\n  outtail checkpoint accept -c FILE --pipeline %s --code %s --reason R", s.o.Pipeline, code)
+	if costs, helps := acceptCosts[code]; helps {
+		fmt.Fprintf(&b, "\n  outtail checkpoint accept -c FILE --pipeline %s --code %s --reason R   (%s)", s.o.Pipeline, code, costs)
 	}
 	return b.String()
 }
+
+// setCosts says what becomes of the rows between the stored position and the new one.
+var setCosts = map[string]string{
+	"now":      "goes on at the end of the log: what lies between is not sent",
+	"earliest": "all that the server still has is sent again",
+	"GTID":     "goes on behind a set that you name: what is in it and was not sent is not sent",
+	"FILE:POS": "goes on at a place that you name, between two transactions: what lies before it and was not sent is not sent",
+}
+
+// acceptCosts has the findings whose acceptance helps, and what it costs. Those that are not here would come again at once: the place cannot be
+// served, the columns stay unknown.
+var acceptCosts = map[string]string{
+	codeTakeover:     "goes on after the other process, whatever it has sent: its events may come again, older ones behind newer ones",
+	codeServer:       "goes on where this server's log is provably the same, else with the oldest log that it has: events may come again",
+	codeHistory:      "goes on with the oldest log that the server has: events come again; what only the old history had stays as it was sent",
+	codePurged:       "goes on with the oldest log that the server has: what was purged is not sent, its rows may still be in the table",
+	codeFile:         "goes on with the oldest log that the server has: what was purged is not sent, its rows may still be in the table",
+	codeFileIdentity: "goes on with the oldest log that the server has: events may come again, and what is in no log is not sent",
+	codeIncident:     "reads on behind it: what the server did not log is not sent",
+	codeStatement:    "reads on behind it, once: what the statement inserted is not sent, its rows are in the table",
+	codePartial:      "reads on behind these rows, once: they are not sent, but are in the table",
+	codeUpdate:       "reads on behind it, once: the update is not sent",
+	codeXA:           "reads on behind it, once: the rows of the prepared transaction are not sent, even if it commits",
+	codeEngine:       "reads on behind them, once: these rows are not sent, but are in the table",
+}
+
+// Acceptable are the codes of the findings that a person can accept (checkpoint accept), in order.
+func Acceptable() []string { return slices.Sorted(maps.Keys(acceptCosts)) }
 
 // excuse lets a finding of the running session pass that a person accepted: once.
 func (st *stream) excuse(f *event.Fault) error {

@@ -25,6 +25,9 @@ func faultHalted(id, place string, cause error) *event.Fault {
 
 const codeOtherCluster = "OT6003"
 
+// Acceptable are the codes of this package's findings that a person can accept (checkpoint accept).
+func Acceptable() []string { return []string{codeOtherCluster} }
+
 func faultOtherCluster(stored, now string) *event.Fault {
 	return &event.Fault{
 		Code: codeOtherCluster, Class: event.Safety, Op: "compare the broker with the checkpoint", Place: now,

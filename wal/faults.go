@@ -87,6 +87,11 @@ func safety(code, place, text, ways string) *event.Fault {
 	return &event.Fault{Code: code, Class: event.Safety, Op: opResume, Place: place, Text: text, Hint: ways}
 }
 
+// Acceptable are the codes of the findings that a person can accept (checkpoint accept), in order.
+func Acceptable() []string {
+	return []string{CodeOtherServer, CodeOtherDatabase, CodeSlotAdvanced, CodeAheadOfServer, CodeBeyondFork, CodeOtherHistory, CodeDependsChanged, CodeColumnGone}
+}
+
 func accept(code string) string { return fmt.Sprintf(waysAccept, code) }
 
 func faultTooOld(place string, version int) *event.Fault {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -19,6 +20,7 @@ import (
 	"github.com/outtail/outtail/config"
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/internal/control"
+	"github.com/outtail/outtail/pipeline"
 	"github.com/outtail/outtail/wal"
 )
 
@@ -263,7 +265,7 @@ func newCheckpointAccept(c *cli) *cobra.Command {
 		Use:   "accept -c FILE --pipeline P --code OT… --reason R",
 		Short: "Accept a safety finding once",
 		Long: `The next start passes over the finding once and says so in the log. Read its text first: what lies in the gap that it names is
-not sent. Refused while outtail runs.`,
+not sent. Refused while outtail runs, and of findings that would only come again.`,
 		Example: `  outtail checkpoint accept -c outtail.yaml --pipeline orders --code OT6003 --reason "moved to the new cluster"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -272,6 +274,9 @@ not sent. Refused while outtail runs.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, store.Close()) }()
+			if err := helps(p, code); err != nil {
+				return err
+			}
 			if err := store.Accept(cmd.Context(), p.Name, code, ch.by()); err != nil {
 				return err
 			}
@@ -283,6 +288,23 @@ not sent. Refused while outtail runs.`,
 	cmd.Flags().StringVar(&code, "code", "", "`CODE` that the stop printed (required)")
 	_ = cmd.MarkFlagRequired("code")
 	return cmd
+}
+
+// helps refuses what accepting cannot mend: a finding that would come again at the next start, one of another kind of source, a slip of the
+// finger. What waits as accepted and is never met would let a later finding pass that nobody read.
+func helps(p config.Pipeline, code string) error {
+	can := append([]string{codeRenamed, codeLost}, pipeline.Acceptable()...)
+	if p.Source.Kind == event.Postgres {
+		can = append(can, wal.Acceptable()...)
+	} else {
+		can = append(can, binlog.Acceptable()...)
+	}
+	if slices.Contains(can, code) {
+		return nil
+	}
+	slices.Sort(can)
+	return &event.Fault{Code: "OT0006", Class: event.Usage, Op: "accept a finding", Place: "pipeline " + p.Name, Text: "accepting " + code + " would not let the pipeline go on",
+		Hint: "take a way out that the stop printed; docs/ERRORS.md has the codes. A pipeline of kind " + p.Source.Kind + " can accept: " + strings.Join(can, ", ")}
 }
 
 // readState asks the running process, and reads the state file where none runs. A process that starts holds the file for
