@@ -54,10 +54,17 @@ func (s *Source) check(ctx context.Context, c *conn) error {
 			if _, err := c.query(ctx, "SELECT 1 FROM "+backtick(t.schema)+"."+backtick(t.table)+" LIMIT 0"); err != nil {
 				var me *mysql.MyError
 				if errors.As(err, &me) && me.Code != mysql.ER_NO_SUCH_TABLE && me.Code != mysql.ER_BAD_DB_ERROR {
-					return s.queryFault("look at table "+t.name, err)
+					// To a user with few privileges the server says the same of a table that does not exist.
+					f := s.queryFault("look at table "+t.name, err)
+					f.Hint += "\nor correct tables: in the configuration, if there is no such table"
+					return f
 				}
 			}
-			return lacks(codeTable, "table "+t.name+" does not exist", "create it (outtail init --source "+s.o.Kind+" prints the SQL), or correct tables in the configuration")
+			hint := s.createTable(t) + "\nor correct tables: in the configuration"
+			if like, err := s.otherCase(ctx, c, t); err == nil && like != "" {
+				hint = "correct tables: in the configuration: the server has " + like + ", and regards case in names (lower_case_table_names = 0). Or create it:\n" + s.createTable(t)
+			}
+			return lacks(codeTable, "table "+t.name+" does not exist", hint)
 		}
 		if byColumn {
 			// Who may see some columns only gets a definition with holes, and would decode rows by it.
@@ -78,6 +85,44 @@ func (s *Source) check(ctx context.Context, c *conn) error {
 		}
 	}
 	return nil
+}
+
+// otherCase finds a table whose name differs by nothing but case.
+func (s *Source) otherCase(ctx context.Context, c *conn, t *table) (string, error) {
+	r, err := c.query(ctx, fmt.Sprintf("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE LOWER(TABLE_SCHEMA) = LOWER(%s) AND LOWER(TABLE_NAME) = LOWER(%s) LIMIT 1",
+		quote(t.schema), quote(t.table)))
+	if err != nil || r.RowNumber() == 0 {
+		return "", err
+	}
+	schema, _ := r.GetString(0, 0)
+	name, _ := r.GetString(0, 1)
+	return schema + "." + name, nil
+}
+
+// createTable is the SQL of a table with the columns that the configuration reads.
+func (s *Source) createTable(t *table) string {
+	var columns []string
+	seen := map[string]bool{}
+	for r := range event.RoleCount {
+		m := s.o.Columns[r]
+		if m.Column == "" || m.IsConst || seen[strings.ToLower(m.Column)] {
+			continue
+		}
+		seen[strings.ToLower(m.Column)] = true
+		kind := "VARCHAR(255)"
+		switch r {
+		case event.ID:
+			kind = "CHAR(36) PRIMARY KEY"
+		case event.AggregateType, event.AggregateID, event.EventType:
+			kind = "VARCHAR(255) NOT NULL"
+		case event.Payload, event.Headers:
+			kind = "JSON"
+		case event.OccurredAt:
+			kind = "TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
+		}
+		columns = append(columns, backtick(m.Column)+" "+kind)
+	}
+	return "CREATE TABLE " + backtick(t.schema) + "." + backtick(t.table) + " (" + strings.Join(columns, ", ") + ");"
 }
 
 func columnNames(d definition) string {
