@@ -2,7 +2,11 @@ package chaos
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +30,12 @@ func TestCrash(t *testing.T) {
 		"mysql by position": {func(t *testing.T) shop.Database {
 			return shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{Flags: []string{"--gtid_mode=OFF", "--enforce_gtid_consistency=OFF"}}), "mysql", nil)
 		}, 10_000, 10},
+		"mysql with compressed transactions": {func(t *testing.T) shop.Database {
+			return shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{Flags: []string{"--binlog_transaction_compression=ON"}}), "mysql", nil)
+		}, 8_000, 8},
+		"mariadb with two domains": {func(t *testing.T) shop.Database {
+			return newDomains(t, shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{MariaDB: true}), "mariadb", nil))
+		}, 8_000, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // the load mostly waits
@@ -69,6 +79,53 @@ func TestCrash(t *testing.T) {
 			require.NoError(t, report.Err())
 		})
 	}
+}
+
+// domains is a MariaDB whose transactions are of two replication domains in turn: the position is a GTID for each.
+type domains struct {
+	*shop.MySQL
+	pool *sql.DB
+	n    atomic.Uint32
+}
+
+func newDomains(t *testing.T, db *shop.MySQL) *domains {
+	return &domains{MySQL: db, pool: db.Server.Open(t, "root", harness.RootPassword, db.DB)}
+}
+
+// Begin implements shop.Database.
+func (d *domains) Begin(ctx context.Context) (shop.Tx, error) {
+	c, err := d.pool.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, err = c.ExecContext(ctx, fmt.Sprintf("SET SESSION gtid_domain_id = %d", 7*(d.n.Add(1)%2)))
+	if err == nil {
+		var tx *sql.Tx
+		if tx, err = c.BeginTx(ctx, nil); err == nil {
+			return domainTx{tx, c}, nil
+		}
+	}
+	return nil, errors.Join(err, c.Close())
+}
+
+type domainTx struct {
+	*sql.Tx
+	c *sql.Conn
+}
+
+func (tx domainTx) Exec(ctx context.Context, query string, args ...any) error {
+	_, err := tx.ExecContext(ctx, query, args...)
+	return err
+}
+
+func (tx domainTx) Commit(context.Context) error { return tx.end(tx.Tx.Commit()) }
+
+func (tx domainTx) Rollback(context.Context) error { return tx.end(tx.Tx.Rollback()) }
+
+// end gives the connection back; a second end, after the first, finds nothing.
+func (tx domainTx) end(err error) error {
+	_ = tx.c.Close()
+	return err
 }
 
 // TestCrashInsideATransaction kills within one transaction of 100,000 rows. The acked prefix of the transaction is stored,
