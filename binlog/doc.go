@@ -1,4 +1,4 @@
-// Package binlog reads the binary log of MySQL (5.7 and later; tested with 9.7) and MariaDB (10.3 and later; tested with 10.11),
+// Package binlog reads the binary log of MySQL (5.7 and later; tested with 9.7) and MariaDB (10.3 and later; tested with 10.11 and 11.8),
 // as a replica would, and delivers the rows that committed transactions inserted into outbox tables.
 //
 // # The way of one row
@@ -17,8 +17,9 @@
 // A bound is an ordinal; the ledger (ledger.go) turns it into a GTID set with file and position when the pipeline asks.
 // Transactions without wanted rows join the bound before them, so that memory does not grow with a busy server under an idle
 // outbox. Resuming is decided by pure code (decide.go) over facts asked at every connect: server_uuid, executed and purged sets, the list of files,
-// and the identity of the stored file (the header timestamp of its format description event). What does not fit is a safety
-// stop that names the gap and the ways out (I5).
+// the identity of the stored file (the header timestamp of its format description event), and whether the last transaction that was read
+// is where it was (witness.go). What does not fit is a safety stop that names the gap and the ways out (I5). On the same server a proved place in a file is
+// better than a GTID position, which cannot tell transactions without GTID nor MariaDB's numbers that go back (domains.go).
 //
 // # What the log does not say
 //
