@@ -9,6 +9,7 @@ import (
 
 	"github.com/outtail/outtail/binlog"
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/test/harness"
 )
 
 func TestOnlyWhatCommittedArrivesInCommitOrder(t *testing.T) {
@@ -192,4 +193,39 @@ func TestTransactionBeyondLimitsSpillIsReadTwice(t *testing.T) {
 		require.Equal(t, uint64(40_000), again[0].index)
 		require.Equal(t, events[40_001:], again)
 	})
+}
+
+// A table without transactions keeps its rows when a transaction around them is rolled back, so they are events; a rolled back group
+// that the server logs all the same holds none.
+func TestRowsThatARollbackDoesNotTakeBack(t *testing.T) {
+	b := newBench(t, servers.MySQLWith(t, harness.MySQLOptions{MariaDB: true}))
+	b.kind = event.MariaDB
+	b.run(t, "CREATE TABLE outbox "+outboxColumns+" ENGINE=MyISAM", "CREATE TABLE second "+outboxColumns+" ENGINE=InnoDB", "CREATE TABLE orders (id INT PRIMARY KEY) ENGINE=InnoDB",
+		"CREATE TRIGGER tg AFTER INSERT ON orders FOR EACH ROW INSERT INTO outbox (payload) VALUES (CONCAT('trigger ', NEW.id))")
+	s := open(t, b.options(t, "outbox", "second"), event.Checkpoint{})
+	b.run(t,
+		"START TRANSACTION", "INSERT INTO orders VALUES (1)", "INSERT INTO second (payload) VALUES ('gone')", "ROLLBACK",
+		"START TRANSACTION", "INSERT INTO second (payload) VALUES ('kept')", "INSERT INTO outbox (payload) VALUES ('at once')", "COMMIT",
+		// A temporary table makes the server log the transaction although it is rolled back.
+		"START TRANSACTION", "INSERT INTO second (payload) VALUES ('gone')", "CREATE TEMPORARY TABLE tt (a INT)", "INSERT INTO outbox (payload) VALUES ('stays')",
+		"DROP TEMPORARY TABLE tt", "ROLLBACK",
+		"INSERT INTO second (payload) VALUES ('end')")
+	require.Equal(t, []string{"trigger 1", "at once", "kept", "stays", "end"}, payloads(s.read(t, 5)))
+	require.Contains(t, b.logged(t), "ROLLBACK")
+}
+
+// logged is what the server's first log says.
+func (b *bench) logged(t *testing.T) string {
+	rows, err := b.DB.QueryContext(t.Context(), "SHOW BINLOG EVENTS")
+	require.NoError(t, err)
+	defer rows.Close()
+	var out strings.Builder
+	for rows.Next() {
+		var name, kind, info string
+		var at, id, end uint64
+		require.NoError(t, rows.Scan(&name, &at, &kind, &id, &end, &info))
+		fmt.Fprintln(&out, info)
+	}
+	require.NoError(t, rows.Err())
+	return out.String()
 }
