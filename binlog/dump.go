@@ -72,10 +72,7 @@ func (s *Source) dump(ctx context.Context, c *conn, from origin, as replica, fla
 	defer stop()
 
 	// COM_REGISTER_SLAVE makes us show up in SHOW REPLICAS, under the pipeline's name.
-	host := "outtail-" + s.o.Pipeline
-	if len(host) > 60 {
-		host = host[:60]
-	}
+	host := s.o.ReportHost()
 	b := append(make([]byte, 4, 64), mysql.COM_REGISTER_SLAVE)
 	b = binary.LittleEndian.AppendUint32(b, as.id)
 	b = append(b, byte(len(host)))

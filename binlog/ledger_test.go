@@ -78,7 +78,7 @@ func TestGapsDoNotGrowTheLedger(t *testing.T) {
 
 func TestLagSpansFiles(t *testing.T) {
 	files := []binlogFile{{"b.000001", 100}, {"b.000002", 200}, {"b.000003", 300}}
-	end := logSpan{place{"b.000003", 250}, files}
+	end := logSpan{place{"b.000003", 250}, files, -1}
 	require.Equal(t, int64(50), bytesUntil(place{"b.000003", 200}, end))
 	require.Equal(t, int64(90+200+250), bytesUntil(place{"b.000001", 10}, end))
 	require.Equal(t, int64(0), bytesUntil(place{"b.000004", 4}, end))

@@ -8,3 +8,9 @@ func (o Options) Self() (serverID uint32, uuid string) {
 	}
 	return serverID, uuid
 }
+
+// ReportHost is the name under which it shows there.
+func (o Options) ReportHost() string {
+	host := "outtail-" + o.Pipeline
+	return host[:min(len(host), 60)]
+}

@@ -52,6 +52,7 @@ type Source struct {
 	ledger   atomic.Pointer[ledger]
 	identity atomic.Pointer[server]
 	end      atomic.Pointer[logSpan]
+	ended    lastWrite // the lag poller's
 	at       atomic.Pointer[place]
 
 	confirmed   atomic.Pointer[event.Position] // what is stored
@@ -212,16 +213,12 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 			return none, err
 		}
 	} else {
-		f := &facts{kind: s.o.Kind, stored: from.Position, dep: parseDepends(from.Depends), server: s.server, accepted: from.Accepted}
-		if err := s.look(ctx, f); err != nil {
+		f, err := s.resumeAfter(ctx, from)
+		if err != nil {
 			return none, err
 		}
-		var keep bool
-		var stop *finding
-		begin, keep, stop = resume(f)
-		if stop != nil {
-			return none, s.fault(stop.code, event.Safety, "resume after "+from.Position.String(), stop.text, s.ways(stop.code, stop.to...))
-		}
+		keep := f.keep
+		begin = f.from
 		goesOn = keep || !f.sameServer() && len(from.Accepted) == 0
 		out.Accepted = nil
 		if !keep || !s.countsFor(from) {
@@ -405,15 +402,21 @@ func (s *Source) Confirm(p event.Position) {
 	}
 }
 
-// Lag is how many bytes of the log lie between what was read and where it ended some seconds ago; -1 while unknown.
+// Lag is how many bytes of the log lie between what was read, or what is stored, and where it ended some seconds ago, and how
+// long the server keeps the file that it begins in; -1 while unknown.
 func (s *Source) Lag() event.Lag {
-	return event.Lag{Bytes: s.lagBytes(), RetainedBytes: -1, RetentionLeft: -1}
+	lag := event.Lag{Bytes: s.lagBytes(), RetainedBytes: -1, RetentionLeft: -1}
+	if end, needed := s.end.Load(), s.needed(); end != nil && needed != nil {
+		lag.RetainedBytes, lag.RetentionLeft = bytesUntil(*needed, *end), end.left
+	}
+	return lag
 }
 
 // logSpan is where the log ended, and, while we are in an older file, how long the files are.
 type logSpan struct {
 	place
 	files []binlogFile
+	left  time.Duration // until the file of what is stored is purged; -1 unknown
 }
 
 func (s *Source) lagBytes() int64 {

@@ -36,7 +36,6 @@ const (
 	codeServerID    = "OT8047" // doctor: server_id of the server, of outtail and of other replicas
 	codeReplica     = "OT8048" // doctor: the server is itself a replica
 	codeLogged      = "OT8049" // doctor: the schema of the table is written to the binary log
-	codeNetTimeout  = "OT8050" // doctor: net_write_timeout
 	codePacket      = "OT8051" // doctor: max_allowed_packet and limits.row
 	codeXA          = "OT8052" // doctor: prepared XA transactions
 	codeTriggers    = "OT8053" // doctor: triggers on the tables

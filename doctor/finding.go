@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -113,7 +114,10 @@ func (l *list) hide(all []hidden) {
 
 // storedFinding judges what could be learned of the stored position at all.
 func (l *list) stored(cp event.Checkpoint, err error, kind string) (known bool) {
+	var fault *event.Fault
 	switch {
+	case errors.As(err, &fault) && fault.Class == event.Safety:
+		l.add(Error, codeStored, fault.Text, "a start stops here ("+fault.Code+")", fault.Hint)
 	case err != nil:
 		l.add(Warning, codeStored, "the stored position cannot be read: "+err.Error(), "whether the server still has what is needed could not be compared", "")
 	case cp.IsZero():

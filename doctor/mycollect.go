@@ -14,8 +14,6 @@ import (
 
 	"github.com/go-mysql-org/go-mysql/client"
 	"github.com/go-mysql-org/go-mysql/mysql"
-
-	"github.com/outtail/outtail/event"
 )
 
 // myAsk asks over one connection.
@@ -313,20 +311,14 @@ func myLogs(_ context.Context, a myAsk, _ *MySQL, f *myFacts) error {
 	return nil
 }
 
-// myStored reads the stored position, and compares its GTID set on the server, which can count better than anybody else.
-func myStored(ctx context.Context, a myAsk, o *MySQL, f *myFacts) error {
+// myStored reads the stored position, and asks whether the server can serve what follows it.
+func myStored(ctx context.Context, _ myAsk, o *MySQL, f *myFacts) error {
 	if o.Stored != nil {
 		f.Stored, f.StoredErr = o.Stored(ctx)
 	}
-	set := f.Stored.Position.GTID
-	if set == "" || f.Maria || f.Stored.Position.Kind != event.MySQL {
-		return nil
+	if o.Resume != nil && !f.Stored.Position.IsZero() && f.Stored.Position.Kind == o.Kind && f.Vars["log_bin"] == "ON" && len(f.Missing) == 0 {
+		f.Resume = o.Resume(ctx, f.Stored)
 	}
-	rows, _, err := a.rows("SELECT GTID_SUBTRACT(@@global.gtid_purged, " + myLiteral(set) + "), GTID_SUBTRACT(" + myLiteral(set) + ", @@global.gtid_executed)")
-	if err != nil {
-		return err
-	}
-	f.Purged, f.Ahead, f.Compared = rows[0][0], rows[0][1], true
 	return nil
 }
 
@@ -362,7 +354,13 @@ func myReplicas(_ context.Context, a myAsk, _ *MySQL, f *myFacts) error {
 		return err
 	}
 	if len(of) > 0 {
-		f.ReplicaOf = of[0]["source_host"] + of[0]["master_host"]
+		r := of[0]
+		f.ReplicaOf = r["source_host"] + r["master_host"]
+		for _, thread := range []string{"replica_io_running", "slave_io_running", "replica_sql_running", "slave_sql_running"} {
+			if state, known := r[thread]; known && state != "Yes" {
+				f.Halted = strings.ToUpper(thread) + " is " + state
+			}
+		}
 	}
 	return nil
 }
@@ -382,14 +380,23 @@ func myTables(_ context.Context, a myAsk, o *MySQL, f *myFacts) error {
 		if len(rows) > 0 {
 			t.Exists, t.View, t.Engine = true, strings.Contains(rows[0][0], "VIEW"), rows[0][1]
 		}
+		if !t.Exists {
+			same, _, err := a.rows("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE LOWER(TABLE_NAME) = LOWER(" + myLiteral(n.table) + ") ORDER BY 1, 2 LIMIT 3")
+			if err != nil {
+				return err
+			}
+			for _, r := range same {
+				t.Similar = append(t.Similar, r[0]+"."+r[1])
+			}
+		}
 		if _, _, err := a.rows("SELECT 1 FROM " + n.my() + " LIMIT 0"); denied(err) {
 			t.Denied = true
 		}
-		if rows, _, err = a.rows("SELECT COLUMN_NAME, COLUMN_TYPE, DATA_TYPE, CHARACTER_SET_NAME, EXTRA FROM information_schema.COLUMNS" + where); err != nil {
+		if rows, _, err = a.rows("SELECT COLUMN_NAME, COLUMN_TYPE, DATA_TYPE, CHARACTER_SET_NAME, EXTRA, IS_NULLABLE FROM information_schema.COLUMNS" + where); err != nil {
 			return err
 		}
 		for _, r := range rows {
-			t.Columns[strings.ToLower(r[0])] = myColumn{Type: r[1], Data: strings.ToLower(r[2]), Charset: r[3], Generated: strings.Contains(r[4], "VIRTUAL")}
+			t.Columns[strings.ToLower(r[0])] = myColumn{Type: r[1], Data: strings.ToLower(r[2]), Charset: r[3], Generated: strings.Contains(r[4], "VIRTUAL"), Nullable: r[5] == "YES"}
 		}
 		// Only those that the user has TRIGGER for show.
 		rows, _, err = a.rows("SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = " + myLiteral(n.schema) + " AND EVENT_OBJECT_TABLE = " + myLiteral(n.table))

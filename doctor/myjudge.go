@@ -55,6 +55,12 @@ func (f *myFacts) judgeLog(l *list) {
 		return
 	}
 	l.ok(codeLogBin, "the server writes a binary log")
+	if v, known := f.Vars["binlog_row_metadata"]; known && !strings.EqualFold(v, "FULL") {
+		l.add(Note, codeMetadata, "binlog_row_metadata is "+v+"; FULL is recommended",
+			"without it the log does not name columns: names and character sets are taken from the catalogue, and an ALTER TABLE while outtail is down can be a safety stop. It adds some bytes for each table to each transaction", f.global("binlog_row_metadata", "'FULL'"))
+	} else if known {
+		l.ok(codeMetadata, "binlog_row_metadata is FULL")
+	}
 	fine := true
 	const sessions = "\nsessions that are open keep the old value: restart the services that write"
 	if v := f.Vars["binlog_format"]; v != "" && !strings.EqualFold(v, "ROW") {
@@ -71,12 +77,6 @@ func (f *myFacts) judgeLog(l *list) {
 	}
 	if fine {
 		l.ok(codeFormat, "binlog_format is ROW, binlog_row_image is FULL")
-	}
-	if v, known := f.Vars["binlog_row_metadata"]; known && !strings.EqualFold(v, "FULL") {
-		l.add(Note, codeMetadata, "binlog_row_metadata is "+v+"; FULL is recommended",
-			"without it the log does not name columns: their names and character sets are taken from the catalogue, and an ALTER TABLE that outtail has not read yet is a safety stop", f.global("binlog_row_metadata", "'FULL'"))
-	} else if known {
-		l.ok(codeMetadata, "binlog_row_metadata is FULL")
 	}
 	compressed := f.on("binlog_transaction_compression") || f.on("log_bin_compress")
 	if compressed {
@@ -138,7 +138,8 @@ func (f *myFacts) judgeIDs(l *list, o *MySQL) {
 		if r.ID != o.ReplicaID {
 			continue
 		}
-		if r.UUID != "" && r.UUID != strings.ToLower(o.ReplicaUUID) {
+		// MariaDB tells no UUID.
+		if r.UUID != "" && r.UUID != strings.ToLower(o.ReplicaUUID) || r.UUID == "" && r.Host != o.ReplicaHost {
 			l.add(Error, codeServerID, fmt.Sprintf("another replica (%s) has the server_id %d of outtail", r.Host, r.ID), "the server ends the one when the other connects, again and again", "in the pipeline's source: "+ours)
 			return
 		}
@@ -155,10 +156,15 @@ func (f *myFacts) judgeTables(l *list, o *MySQL) {
 	for _, t := range f.Tables {
 		switch {
 		case t.Denied:
-			l.add(Error, codeSelect, "the user may not select from "+t.Name.String(), "its columns cannot be read; a start stops here", "GRANT SELECT ON "+t.Name.my()+" TO "+f.account()+";")
+			repair := "GRANT SELECT ON " + t.Name.my() + " TO " + f.account() + ";"
+			if !t.Exists {
+				// Whoever may not look into a schema is not told whether the table is there.
+				repair += "\nor correct tables: in the configuration, if there is no such table" + t.others()
+			}
+			l.add(Error, codeSelect, "the user may not select from "+t.Name.String(), "its columns cannot be read; a start stops here", repair)
 			continue
 		case !t.Exists:
-			l.add(Error, codeTables, "the table "+t.Name.String()+" does not exist", "a start stops here", "create it (outtail init --source "+o.Kind+" prints the statement), or correct tables in the configuration")
+			l.add(Error, codeTables, "the table "+t.Name.String()+" does not exist", "a start stops here", "create it (outtail init --source "+o.Kind+" prints the statement), or correct tables: in the configuration"+t.others())
 			continue
 		case t.View:
 			l.add(Error, codeTables, t.Name.String()+" is a view", "rows are in the log under the name of the table behind it: no event is ever sent", "name the table behind it in tables")
@@ -208,6 +214,8 @@ func (f *myFacts) judgeColumns(l *list, o *MySQL, t myTable) {
 			l.add(Error, codeColumns, role+" has the character set "+c.Charset, "outtail cannot decode it: every row is a record failure", "ALTER TABLE "+t.Name.my()+" MODIFY "+backtick(m.Column)+" "+c.Type+" CHARACTER SET utf8mb4;")
 		case c.Charset != "" && !strings.HasPrefix(c.Charset, "utf8") && c.Charset != "ascii" && c.Charset != "binary":
 			l.add(Note, codeColumns, role+" has the character set "+c.Charset, "outtail sends it as UTF-8, not byte for byte", "")
+		case r == event.ID && c.Nullable:
+			l.add(Warning, codeColumns, role+" may be NULL", "an event without an id is a record failure", "ALTER TABLE "+t.Name.my()+" MODIFY "+backtick(m.Column)+" "+c.Type+" NOT NULL;")
 		case r == event.OccurredAt && c.Data == "datetime":
 			l.add(Note, codeColumns, role+" is DATETIME, which has no time zone", "its values are taken as UTC", "")
 		case r == event.OccurredAt && c.Data != "timestamp":

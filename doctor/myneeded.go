@@ -1,10 +1,12 @@
 package doctor
 
 import (
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/outtail/outtail/event"
 )
 
 // judgeNeeded compares the stored position with what the server still has, and says how long it lasts.
@@ -16,44 +18,23 @@ func (f *myFacts) judgeNeeded(l *list, o *MySQL) {
 		return
 	}
 	p := f.Stored.Position
+	var fault *event.Fault
+	switch {
+	case errors.As(f.Resume, &fault) && fault.Class == event.Safety:
+		l.add(Error, codeNeeded, fault.Text, "a start stops here ("+fault.Code+")", fault.Hint)
+		return
+	case f.Resume != nil:
+		l.add(Warning, codeNeeded, "whether the server still has what follows the stored position could not be asked: "+plainCause(f.Resume), "a start looks, and stops where it has not", "")
+		return
+	}
 	if p.ServerUUID != "" && f.Vars["server_uuid"] != "" && !strings.EqualFold(p.ServerUUID, f.Vars["server_uuid"]) {
-		if p.GTID == "" {
-			l.add(Error, codeNeeded, "the stored position is of the server "+p.ServerUUID+", this one is "+f.Vars["server_uuid"], "file and offset mean nothing here; a start stops", "connect to the former server, or\n"+setTo("now"))
-			return
-		}
-		l.add(Note, codeNeeded, "the server is another one than before (server_uuid "+f.Vars["server_uuid"]+")", "by GTID outtail goes on here, if the server has all that was sent", "")
+		l.add(Note, codeNeeded, "the server is another one than before (server_uuid "+f.Vars["server_uuid"]+")", "outtail goes on here: the server has all that was sent and all that follows", "")
 	}
-	if f.Compared {
-		switch {
-		case f.Purged != "":
-			l.add(Error, codeNeeded, "the server has purged "+shorten(f.Purged)+", which has not been read", "it cannot be read any more; a start stops here. The rows are in the table unless they were deleted", setTo("now"))
-			return
-		case f.Ahead != "":
-			l.add(Error, codeNeeded, "the server does not know "+shorten(f.Ahead)+", which was sent", "it lost transactions (a failover, a restore): a start stops here", setTo("now"))
-			return
-		}
-		f.judgeLeft(l, o, "all GTIDs after the stored position are there")
-		return
+	there := "what follows the stored position is there"
+	if p.File != "" && f.behind() < 0 && len(f.Files) > 0 {
+		there += ", by GTID"
 	}
-	if p.File == "" || len(f.Files) == 0 {
-		return
-	}
-	for _, file := range f.Files {
-		if file.Name != p.File {
-			continue
-		}
-		if p.Pos > file.Size {
-			l.add(Error, codeNeeded, fmt.Sprintf("the stored position %s:%d lies beyond the end of the file (%d)", p.File, p.Pos, file.Size), "the log was made anew: a start stops here", setTo("now"))
-			return
-		}
-		f.judgeLeft(l, o, "the file "+p.File+" is there")
-		return
-	}
-	if p.GTID != "" {
-		l.add(Note, codeNeeded, "the server has no file "+p.File, "outtail goes on by GTID; whether all that follows is there shows at the start", "")
-		return
-	}
-	l.add(Error, codeNeeded, "the server has no file "+p.File+" any more; its oldest is "+f.Files[0].Name, "what lies between cannot be read; a start stops here. The rows are in the table unless they were deleted", setTo("now"))
+	f.judgeLeft(l, o, there)
 }
 
 // judgeLeft says how long what is needed lasts. A file is purged when its last write is older than the retention, and the
@@ -111,9 +92,12 @@ func (f *myFacts) judgeRest(l *list, o *MySQL) {
 		if !known {
 			name = "log_slave_updates"
 		}
-		if logs == "ON" {
+		switch {
+		case logs == "ON" && f.Halted != "":
+			l.add(Warning, codeReplica, "the server is a replica of "+f.ReplicaOf+" that does not replicate: "+f.Halted, "what is committed at "+f.ReplicaOf+" arrives when it does again", "SHOW "+map[bool]string{true: "SLAVE", false: "REPLICA"}[f.Maria]+" STATUS;  says why")
+		case logs == "ON":
 			l.add(Note, codeReplica, "the server is a replica of "+f.ReplicaOf, "events arrive later by its lag; inserts made here show too", "")
-		} else {
+		default:
 			l.add(Error, codeReplica, "the server is a replica of "+f.ReplicaOf+" and "+name+" is OFF", "what it replicates is not in its own log: no event is ever sent", "add "+name+" = ON to the server's configuration and restart it, or connect to "+f.ReplicaOf)
 		}
 	} else {
@@ -124,11 +108,6 @@ func (f *myFacts) judgeRest(l *list, o *MySQL) {
 		l.ok(codeDurable, "commits are on disk before they are acknowledged")
 	} else {
 		l.add(Note, codeDurable, "sync_binlog is "+sync+", innodb_flush_log_at_trx_commit is "+flush, "when the machine of the server crashes, commits can be lost whose events were already sent", f.global("sync_binlog", "1")+"\n"+f.global("innodb_flush_log_at_trx_commit", "1"))
-	}
-	if n := f.number("net_write_timeout"); n >= 0 && n < 30 {
-		l.add(Note, codeNetTimeout, "net_write_timeout is "+strconv.FormatInt(n, 10)+" s", "the server ends the dump when outtail does not take bytes for that long; it connects again", f.global("net_write_timeout", "60"))
-	} else {
-		l.ok(codeNetTimeout, "net_write_timeout is %d s", n)
 	}
 	if packet := f.number("max_allowed_packet"); packet > 0 {
 		if packet > o.RowLimit {

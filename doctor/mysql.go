@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/outtail/outtail/event"
@@ -20,12 +21,16 @@ type MySQL struct {
 	TLS      TLS
 	Tables   []string
 	Columns  event.Columns
-	// ReplicaID and ReplicaUUID are how outtail presents itself to the server.
+	// ReplicaID, ReplicaUUID and ReplicaHost are how outtail presents itself to the server.
 	ReplicaID   uint32
 	ReplicaUUID string
+	ReplicaHost string
 	Start       string // now, earliest, gtid, position or empty
 	RowLimit    int64
 	Stored      Stored
+	// Resume asks the server whether a session could go on after the stored position, as a start would: the Safety fault that a
+	// start would stop with, or why it could not be asked.
+	Resume func(context.Context, event.Checkpoint) error
 	// Now is the time, to judge how old the stored position is.
 	Now func() time.Time
 }
@@ -68,11 +73,10 @@ type myFacts struct {
 	IgnoreDB  string
 	Stored    event.Checkpoint
 	StoredErr error
-	Purged    string // of what the stored set lacks: gtid_purged minus it
-	Ahead     string // of the stored set what the server does not have
-	Compared  bool   // Purged and Ahead were asked for
+	Resume    error // see MySQL.Resume
 	Replicas  []myReplica
 	ReplicaOf string // host of the server that it replicates from
+	Halted    string // why it does not, at the moment
 	XA        int    // prepared transactions, -1: not visible
 	Tables    []myTable
 	Hidden    []hidden
@@ -97,6 +101,14 @@ type myTable struct {
 	Denied   bool // the user may not select
 	Columns  map[string]myColumn
 	Triggers []string
+	Similar  []string // where it does not exist: tables of this name in other case, or in other schemas
+}
+
+func (t *myTable) others() string {
+	if len(t.Similar) == 0 {
+		return ""
+	}
+	return " (there is " + strings.Join(t.Similar, ", ") + ")"
 }
 
 type myColumn struct {
@@ -104,6 +116,7 @@ type myColumn struct {
 	Data      string // DATA_TYPE
 	Charset   string
 	Generated bool // VIRTUAL: not in the log
+	Nullable  bool
 }
 
 // account is the user in GRANT's words.

@@ -307,27 +307,38 @@ func helps(p config.Pipeline, code string) error {
 		Hint: "take a way out that the stop printed; docs/ERRORS.md has the codes. A pipeline of kind " + p.Source.Kind + " can accept: " + strings.Join(can, ", ")}
 }
 
-// readState asks the running process, and reads the state file where none runs. A process that starts holds the file for
+// readState is what `checkpoint show` prints.
+func readState(ctx context.Context, cfg *config.Config) (state checkpoint.State, err error) {
+	err = withState(ctx, cfg, requestShow, nil, &state, func(store *checkpoint.Store) (err error) {
+		state, err = store.Show()
+		return err
+	})
+	return state, err
+}
+
+// withState asks the running process, and has the state file read where none runs. A process that starts holds the file for
 // a moment before it answers, so both are tried again for some seconds.
-func readState(ctx context.Context, cfg *config.Config) (checkpoint.State, error) {
+func withState(ctx context.Context, cfg *config.Config, name string, request, result any, read func(*checkpoint.Store) error) error {
 	for deadline := time.Now().Add(5 * time.Second); ; {
-		var state checkpoint.State
-		err := control.Ask(ctx, cfg.DataDir, requestShow, nil, &state)
+		err := control.Ask(ctx, cfg.DataDir, name, request, result)
 		if !errors.Is(err, control.ErrNotRunning) {
-			return state, err
+			return err
 		}
 		store, err := checkpoint.OpenReadOnly(checkpoint.Options{Dir: cfg.DataDir, Version: version})
 		if err == nil {
-			state, err = store.Show()
-			return state, errors.Join(err, store.Close())
+			err = read(store)
+			if cerr := store.Close(); err == nil {
+				err = cerr
+			}
+			return err
 		}
 		if !errors.Is(err, checkpoint.ErrLocked) || time.Now().After(deadline) {
-			return state, err
+			return err
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return state, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/outtail/outtail/binlog"
+	"github.com/outtail/outtail/checkpoint"
 	"github.com/outtail/outtail/config"
 	"github.com/outtail/outtail/doctor"
 	"github.com/outtail/outtail/event"
@@ -97,7 +99,7 @@ func (c *cli) examine(ctx context.Context, cfg *config.Config, p config.Pipeline
 		}
 		out.Parts = append(out.Parts, part)
 	}
-	stored := func(ctx context.Context) (event.Checkpoint, error) { return storedOf(ctx, cfg, p.Name) }
+	stored := func(ctx context.Context) (event.Checkpoint, error) { return storedOf(ctx, cfg, p) }
 	bounded(func(ctx context.Context) doctor.Part {
 		if p.Source.Kind == event.Postgres {
 			return doctor.CheckPostgres(ctx, doctorPostgres(p, stored))
@@ -110,21 +112,22 @@ func (c *cli) examine(ctx context.Context, cfg *config.Config, p config.Pipeline
 	return out
 }
 
-// storedOf is the stored position as `checkpoint show` knows it; the zero value where there is none.
-func storedOf(ctx context.Context, cfg *config.Config, pipeline string) (event.Checkpoint, error) {
-	state, err := readState(ctx, cfg)
-	if err != nil {
-		return event.Checkpoint{}, err
-	}
-	for _, e := range state.Pipelines {
-		if e.Pipeline == pipeline {
-			return event.Checkpoint{
-				Position: event.Position(e.Source), SavedAt: e.SavedAt, Version: e.Outtail, Events: e.Events,
-				Sink: event.SinkID{Kind: e.Sink.Kind, ClusterID: e.Sink.ClusterID},
-			}, nil
+// storedOf is what a start would go on after, the zero value where there is none, or what it would stop with.
+func storedOf(ctx context.Context, cfg *config.Config, p config.Pipeline) (cp event.Checkpoint, err error) {
+	err = withState(ctx, cfg, requestLoad, p.Name, &cp, func(store *checkpoint.Store) (err error) {
+		if cp, err = store.Load(p.Name); err != nil {
+			return err
 		}
-	}
-	return event.Checkpoint{}, nil
+		others, err := unconfigured(cfg, store)
+		if err != nil {
+			return err
+		}
+		if err := renamed(p, cp, others); err != nil {
+			return err
+		}
+		return lost(cfg, p, cp, store)
+	})
+	return cp, err
 }
 
 func doctorPostgres(p config.Pipeline, stored doctor.Stored) doctor.Postgres {
@@ -141,7 +144,8 @@ func doctorMySQL(cfg *config.Config, p config.Pipeline, stored doctor.Stored) do
 	id, uuid := o.Self()
 	return doctor.MySQL{
 		Kind: o.Kind, Host: o.Host, Port: o.Port, User: o.User, Password: o.Password, Database: o.Database, TLS: doctor.TLS(o.TLS),
-		Tables: o.Tables, Columns: o.Columns, ReplicaID: id, ReplicaUUID: uuid, Start: o.Start.Mode, RowLimit: int64(o.RowLimit), Stored: stored,
+		Tables: o.Tables, Columns: o.Columns, ReplicaID: id, ReplicaUUID: uuid, ReplicaHost: o.ReportHost(), Start: o.Start.Mode, RowLimit: int64(o.RowLimit), Stored: stored,
+		Resume: func(ctx context.Context, cp event.Checkpoint) error { return binlog.CheckResume(ctx, o, cp) },
 	}
 }
 

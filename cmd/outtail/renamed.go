@@ -15,32 +15,41 @@ import (
 // configuration no longer has, for the same kind of source: a renamed pipeline would apply `start` and skip what lies in
 // between (I5). On Postgres the slot remembers.
 func checkRenamed(cfg *config.Config, store *checkpoint.Store, log *slog.Logger) error {
-	names := make([]string, len(cfg.Pipelines))
-	for i, p := range cfg.Pipelines {
-		names[i] = p.Name
-	}
-	others, err := store.Others(names...)
+	others, err := unconfigured(cfg, store)
 	if err != nil || len(others) == 0 {
 		return err
 	}
 	for _, p := range cfg.Pipelines {
-		if p.Source.Kind == event.Postgres {
-			continue
-		}
 		own, err := store.Load(p.Name)
 		if err != nil {
 			return err
 		}
-		if !own.IsZero() || slices.Contains(own.Accepted, codeRenamed) {
-			continue
-		}
-		for name, cp := range others {
-			if cp.Position.Kind == p.Source.Kind {
-				return faultRenamed(p.Name, name, cp)
-			}
+		if err := renamed(p, own, others); err != nil {
+			return err
 		}
 	}
 	log.Info("the state file holds positions of pipelines that are not configured", "pipelines", len(others))
+	return nil
+}
+
+// unconfigured are the positions of pipelines that the configuration does not name.
+func unconfigured(cfg *config.Config, store *checkpoint.Store) (map[string]event.Checkpoint, error) {
+	names := make([]string, len(cfg.Pipelines))
+	for i, p := range cfg.Pipelines {
+		names[i] = p.Name
+	}
+	return store.Others(names...)
+}
+
+func renamed(p config.Pipeline, own event.Checkpoint, others map[string]event.Checkpoint) error {
+	if p.Source.Kind == event.Postgres || !own.IsZero() || slices.Contains(own.Accepted, codeRenamed) {
+		return nil
+	}
+	for name, cp := range others {
+		if cp.Position.Kind == p.Source.Kind {
+			return faultRenamed(p.Name, name, cp)
+		}
+	}
 	return nil
 }
 
@@ -59,18 +68,22 @@ func faultRenamed(name, old string, cp event.Checkpoint) *event.Fault {
 // none: somebody moved outtail.db away, and nothing on the server remembers (I5). On Postgres the slot does.
 func checkLost(cfg *config.Config, store *checkpoint.Store) error {
 	for _, p := range cfg.Pipelines {
-		if p.Source.Kind == event.Postgres || !store.RanBefore(p.Name) {
-			continue
-		}
-		cp, err := store.Load(p.Name)
+		own, err := store.Load(p.Name)
 		if err != nil {
 			return err
 		}
-		if cp.IsZero() && !slices.Contains(cp.Accepted, codeLost) {
-			return faultLost(p.Name, cfg.DataDir)
+		if err := lost(cfg, p, own, store); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func lost(cfg *config.Config, p config.Pipeline, own event.Checkpoint, store *checkpoint.Store) error {
+	if p.Source.Kind == event.Postgres || !own.IsZero() || !store.RanBefore(p.Name) || slices.Contains(own.Accepted, codeLost) {
+		return nil
+	}
+	return faultLost(p.Name, cfg.DataDir)
 }
 
 const codeLost = "OT0004"

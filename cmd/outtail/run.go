@@ -173,12 +173,22 @@ func limitMemory(cfg *config.Config) {
 // requestShow is what `checkpoint show` asks the running process.
 const requestShow = "checkpoint/show"
 
+// requestLoad asks the running process for all that is stored of a pipeline.
+const requestLoad = "checkpoint/load"
+
 // listen opens the admin listener and the control socket; the returned function closes both.
 func (c *cli) listen(cfg *config.Config, store *checkpoint.Store, m *metrics.Metrics, ps []*pipeline.Pipeline, log *slog.Logger) (func(), error) {
 	ctl, err := control.Serve(control.ServerOptions{
 		Dir: cfg.DataDir, Version: version, Logger: log,
 		Handles: map[string]control.Handle{
 			requestShow: func(context.Context, json.RawMessage) (any, error) { return store.Show() },
+			requestLoad: func(_ context.Context, request json.RawMessage) (any, error) {
+				var name string
+				if err := json.Unmarshal(request, &name); err != nil {
+					return nil, err
+				}
+				return store.Load(name)
+			},
 		},
 	})
 	if err != nil {

@@ -3,6 +3,9 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -192,6 +195,18 @@ func TestDoctorOnMySQL(t *testing.T) {
 		require.Equal(t, 0, s.Set("now").Code)
 		doctor(s, 0)
 	})
+	t.Run("the log was reset, and grew again under the same file name", func(t *testing.T) {
+		doctorKnowsTheLogIsAnother(s, sql)
+	})
+	t.Run("the state file is gone, and the pipeline ran before", func(t *testing.T) {
+		state := filepath.Join(s.Outtail.DataDir, "outtail.db")
+		require.NoError(t, os.Rename(state, state+".away"))
+		found := of(doctor(s, 3), "OT8003")
+		require.Len(t, found, 1)
+		require.Contains(t, found[0].Why, "OT0004")
+		require.NoError(t, os.Rename(state+".away", state))
+		doctor(s, 0)
+	})
 	t.Run("a topic is missing", func(t *testing.T) {
 		s.Configure("Topic", "missing-"+harness.Unique())
 		found := of(doctor(s, 1), "OT8081")
@@ -203,6 +218,68 @@ func TestDoctorOnMySQL(t *testing.T) {
 		require.Len(t, of(doctor(s, 3), "OT8001"), 1)
 		my.Start(t)
 	})
+}
+
+// doctorKnowsTheLogIsAnother: a file of the stored name and more than the stored length is not the one that was read.
+func doctorKnowsTheLogIsAnother(s *scene.Scene, sql func(string)) {
+	s.T.Helper()
+	p := s.Start()
+	s.Insert(1)
+	s.Arrived(p)
+	s.Stop(p)
+	stored := s.Stored().Source
+	// A file is known by the second in which it was begun.
+	sql("DO SLEEP(1.1)")
+	reset := "RESET BINARY LOGS AND GTIDS"
+	if s.DB.Kind() == "mariadb" {
+		reset = "RESET MASTER"
+	}
+	sql(reset)
+	for range fileNumber(s.T, stored.File) - 1 {
+		sql("FLUSH BINARY LOGS")
+	}
+	for range 30 {
+		s.InsertUnseen(100, "order.changed")
+	}
+	found := of(doctor(s, 3), "OT8044")
+	require.Len(s.T, found, 1)
+	require.Contains(s.T, found[0].Repair, "outtail checkpoint set -c "+s.Outtail.Config+" --pipeline orders --to earliest --reason R   (sends all")
+	require.Equal(s.T, 0, s.Set("now").Code)
+	doctor(s, 0)
+}
+
+func fileNumber(t *testing.T, name string) int {
+	n, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
+	require.NoError(t, err)
+	return n
+}
+
+// TestDoctorOnMariaDB: as for MySQL, in MariaDB's words.
+func TestDoctorOnMariaDB(t *testing.T) {
+	my := harness.StartMySQL(t, harness.MySQLOptions{MariaDB: true})
+	db := shop.NewMySQL(t, my, "mariadb", nil)
+	s := scene.New(t, &servers, db)
+	healthy(s)
+	user := my.Scalar(t, "", "SELECT MAX(user) FROM mysql.user WHERE user LIKE 'u\\_%'")
+	sql := func(q string) { my.Exec(t, db.DB, q) }
+	for _, c := range []struct {
+		name, broken, code, says string
+		exit                     int
+	}{
+		{"statements in the log", "SET GLOBAL binlog_format = 'MIXED'", "OT8041", "MIXED", 3},
+		{"columns missing in the log", "SET GLOBAL binlog_row_image = 'MINIMAL'", "OT8041", "MINIMAL", 3},
+		{"the log is kept for an hour", "SET GLOBAL binlog_expire_logs_seconds = 3600", "OT8043", "1h", 1},
+		{"no dump privilege", "REVOKE REPLICATION SLAVE ON *.* FROM '" + user + "'@'%'", "OT8046", "REPLICATION SLAVE", 3},
+		{"no privilege to ask for the log's end", "REVOKE BINLOG MONITOR ON *.* FROM '" + user + "'@'%'", "OT8046", "BINLOG MONITOR", 3},
+		{"the table knows no transactions", "ALTER TABLE outbox ENGINE = MyISAM", "OT8005", "MyISAM", 1},
+		{"a mapped column is gone", "ALTER TABLE outbox RENAME COLUMN headers TO extra", "OT8006", "headers", 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sql(c.broken)
+			repaired(s, c.code, c.exit, c.says, sql)
+		})
+	}
+	t.Run("the log was reset, and grew again under the same file name", func(t *testing.T) { doctorKnowsTheLogIsAnother(s, sql) })
 }
 
 // TestDoctorSpeaksTo: the questions are understood by the other servers too. A shared server writes without fsync, for
