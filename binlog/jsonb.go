@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/bits"
 	"strconv"
 )
 
@@ -190,11 +191,11 @@ func jsonBytes(b []byte) ([]byte, bool) {
 func appendJSONString(dst, s []byte) []byte {
 	dst = append(dst, '"')
 	from := 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' {
-			continue
+	for i := 0; ; i++ {
+		if i += plain(s[i:]); i == len(s) {
+			break
 		}
+		c := s[i]
 		dst = append(dst, s[from:i]...)
 		from = i + 1
 		switch c {
@@ -217,6 +218,25 @@ func appendJSONString(dst, s []byte) []byte {
 	}
 	dst = append(dst, s[from:]...)
 	return append(dst, '"')
+}
+
+// plain counts the bytes before the first one that has to be escaped, eight at a time. The subtractions borrow from a byte to the next
+// higher one only where the lower one is a hit itself, so that the lowest hit is a true one.
+func plain(s []byte) (n int) {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; len(s)-n >= 8; n += 8 {
+		v := binary.LittleEndian.Uint64(s[n:])
+		quote, slash := v^ones*'"', v^ones*'\\'
+		if hit := ((v-ones*0x20)&^v | (quote-ones)&^quote | (slash-ones)&^slash) & highs; hit != 0 {
+			return n + bits.TrailingZeros64(hit)/8
+		}
+	}
+	for ; n < len(s); n++ {
+		if c := s[n]; c < 0x20 || c == '"' || c == '\\' {
+			break
+		}
+	}
+	return n
 }
 
 // appendJSONDouble is a double with ".0" where nothing else would tell it from an integer.
