@@ -243,7 +243,7 @@ func doctorKnowsTheLogIsAnother(s *scene.Scene, sql func(string)) {
 	}
 	found := of(doctor(s, 3), "OT8044")
 	require.Len(s.T, found, 1)
-	require.Contains(s.T, found[0].Repair, "outtail checkpoint set -c "+s.Outtail.Config+" --pipeline orders --to earliest --reason R   (sends all")
+	require.Contains(s.T, found[0].Repair, "outtail checkpoint set -c "+s.Outtail.Config+" --pipeline orders --to earliest --reason R   (all that")
 	require.Equal(s.T, 0, s.Set("now").Code)
 	doctor(s, 0)
 }
