@@ -91,7 +91,8 @@ var acceptCosts = map[string]string{
 	codeStatement:    "reads on behind it, once: what the statement inserted is not sent, its rows are in the table",
 	codePartial:      "reads on behind these rows, once: they are not sent, but are in the table",
 	codeUpdate:       "reads on behind it, once: the update is not sent",
-	codeXA:           "reads on behind it, once: the rows of the prepared transaction are not sent, even if it commits",
+	codeXA:           "reads on behind it: what this transaction and the others that it names inserted is not sent, their rows are in the table",
+	codeXALost:       "goes on without what was kept: transactions that are still prepared are named when they commit, and their rows not sent",
 	codeEngine:       "reads on behind them, once: these rows are not sent, but are in the table",
 }
 

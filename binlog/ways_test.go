@@ -1,7 +1,10 @@
 package binlog
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,5 +22,31 @@ func TestWaysOutSayWhatTheyCost(t *testing.T) {
 		}
 		_, helps := acceptCosts[code]
 		require.Len(t, lines, 5+btoi(helps), code)
+	}
+}
+
+// Whatever the source lets pass when it was accepted, a person can accept: the list and the code are kept in step.
+func TestWhatIsLetPassCanBeAccepted(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	passes := regexp.MustCompile(`(?:stops\(|[aA]ccepted, )(code\w+)`)
+	value := regexp.MustCompile(`\b(code\w+)\s+= "(OT\d+)"`)
+	codes, found := map[string]string{}, map[string]bool{}
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		b, err := os.ReadFile(f)
+		require.NoError(t, err)
+		for _, m := range value.FindAllSubmatch(b, -1) {
+			codes[string(m[1])] = string(m[2])
+		}
+		for _, m := range passes.FindAllSubmatch(b, -1) {
+			found[string(m[1])] = true
+		}
+	}
+	require.Greater(t, len(found), 4)
+	for name := range found {
+		require.Contains(t, acceptCosts, codes[name], name)
 	}
 }
