@@ -25,7 +25,10 @@
 //
 // Up to binlog_row_metadata=FULL the log has no column names. The catalogue has them as of now, which need not be as of then: a definition
 // holds for a row only if no DDL on the table lies between the row and the place of the log at which the definition was read
-// (catalog.go). Definitions are stored with positions, so that rows before a DDL are read by what held before it.
+// (proof.go). Definitions are stored with positions, so that rows before a DDL are read by what held before it. The text of DDL is read to its
+// last word (ddl.go): most of it touches no column, and what ALTER TABLE does to columns is carried out in thought (replay.go). That alone
+// proves nothing; it counts where following all DDL up to the place at which the catalogue was read leads to what the catalogue says
+// (ahead.go). Rows wait for that in the log, not in memory. The types of the log refute a definition (fits.go), and never prove one.
 //
 // Not visible to anybody: an ALTER with sql_log_bin=0, and rows that a trigger inserts under statement logging.
 package binlog
