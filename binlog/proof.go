@@ -248,28 +248,40 @@ func sameNamesAs(a []column, b definition) bool {
 func (s *Source) prove(st *stream, p *plan, k *known) error {
 	t := p.table
 	here := place{st.tx.startFile.name, st.tx.startPos}
-	if k.seen == nil {
-		seen, err := s.lookAgain(s.reading, t)
-		if err != nil {
-			return err
-		}
-		k.seen, k.asked = seen, true
-	}
-	if here.compare(k.seen.after) < 0 {
-		found, err := s.scan(s.reading, here, k.seen.after, t)
-		if err != nil {
-			return err
-		}
-		if len(found) > 0 {
-			if why := k.confirm(found); why != "" {
-				return st.layoutFault(p, fmt.Sprintf("it was changed at %s, and what its columns were before that cannot be proved: %s", found[0].at, why))
+	var found []foundDDL
+	for tries := 0; ; tries++ {
+		if k.seen == nil {
+			seen, err := s.lookAgain(s.reading, t)
+			if err != nil {
+				return err
 			}
-			st.s.log.Info("the columns of a table between two changes are proved: what the log says of the changes leads to what the catalogue says", "table", t.name,
-				"changes ahead", len(found), "columns", k.proved.String())
-			s.count()
-			st.depends = s.dependsNow(st)
-			return nil
+			k.seen, k.asked = seen, true
 		}
+		if here.compare(k.seen.after) >= 0 {
+			break
+		}
+		var err error
+		if found, err = s.scan(s.reading, here, k.seen.after, t); err != nil {
+			return err
+		}
+		// A change between the two looks at the log's end: the definition may be the one before it or the one behind.
+		during := func(f foundDDL) bool { return f.change.kind != changeUnknown && f.at.compare(k.seen.before) > 0 }
+		if !slices.ContainsFunc(found, during) {
+			break
+		}
+		if k.seen = nil; tries == lookTries {
+			return s.fault(codeLost, event.Retry, "find the columns of "+t.name, "the table is changed again and again while it is looked at", "the connection is made anew")
+		}
+	}
+	if len(found) > 0 {
+		if why := k.confirm(found); why != "" {
+			return st.layoutFault(p, fmt.Sprintf("it was changed at %s, and what its columns were before that cannot be proved: %s", found[0].at, why))
+		}
+		st.s.log.Info("the columns of a table between two changes are proved: what the log says of the changes leads to what the catalogue says", "table", t.name,
+			"changes ahead", len(found), "columns", k.proved.String())
+		s.count()
+		st.depends = s.dependsNow(st)
+		return nil
 	}
 	if len(k.seen.def) == 0 {
 		return st.layoutFault(p, "the table was dropped or renamed since, and the log does not name its columns")
@@ -279,6 +291,9 @@ func (s *Source) prove(st *stream, p *plan, k *known) error {
 	st.depends = s.dependsNow(st)
 	return nil
 }
+
+// lookTries is how often the catalogue is asked while a table is being changed.
+const lookTries = 20
 
 // confirm carries out the changes ahead on what is claimed. If that ends in the catalogue's definition, the claim and all that lies
 // between are proved; else it says why not.

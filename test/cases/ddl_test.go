@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/test/harness"
@@ -146,6 +147,25 @@ func TestB103ColumnsThatCannotBeProvedStopUntilAPersonVouches(t *testing.T) {
 	})
 }
 
+// insist runs a statement that the server may choose as the victim of a deadlock, as the tools do.
+func insist(t *testing.T, db *shop.MySQL, statement string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	for {
+		tx, err := db.Begin(ctx)
+		require.NoError(t, err)
+		if err = tx.Exec(ctx, statement); err == nil {
+			require.NoError(t, tx.Commit(ctx))
+			return
+		}
+		_ = tx.Rollback(ctx)
+		var my *mysql.MySQLError
+		require.ErrorAs(t, err, &my)
+		require.Equal(t, uint16(1213), my.Number, err)
+	}
+}
+
 // ghost runs an online schema change as gh-ost and pt-online-schema-change do: a copy with the new columns, filled while a trigger keeps
 // it current, and swapped in by one RENAME. interrupted: it gives up before the swap.
 func ghost(t *testing.T, db *shop.MySQL, n int, alter string, interrupted bool) {
@@ -156,7 +176,7 @@ func ghost(t *testing.T, db *shop.MySQL, n int, alter string, interrupted bool) 
 	values := "NEW." + strings.ReplaceAll(shared, ", ", ", NEW.")
 	db.Exec(t, "CREATE TRIGGER ghost_ins AFTER INSERT ON outbox FOR EACH ROW REPLACE INTO _outbox_gho ("+shared+") VALUES ("+values+")")
 	for range 5 {
-		db.Exec(t, "INSERT IGNORE INTO _outbox_gho ("+shared+") SELECT "+shared+" FROM outbox ORDER BY id LIMIT 5000 LOCK IN SHARE MODE")
+		insist(t, db, "INSERT IGNORE INTO _outbox_gho ("+shared+") SELECT "+shared+" FROM outbox ORDER BY id LIMIT 5000 LOCK IN SHARE MODE")
 	}
 	if interrupted {
 		db.Exec(t, "DROP TRIGGER ghost_ins; DROP TABLE `_outbox_gho`")
@@ -221,23 +241,23 @@ func TestB132NamesOfTablesFollowTheServersRule(t *testing.T) {
 			s.Stop(p)
 			requireRightValues(t, s)
 			s.Configure("Source", s.Source("tables", "[OUTBOX]"))
-			s.Stops(3, "OT3009", "OUTBOX", "CREATE TABLE", "or correct tables")
+			s.Stops(3, "OT3009", "OUTBOX", "correct tables: in the configuration: the server has "+db.DB+".", "CREATE TABLE")
+			s.Configure("Source", s.Source("tables", "[nothing]"))
+			s.Stops(3, "OT3009", db.DB+".nothing does not exist", "CREATE TABLE `"+db.DB+"`.`nothing` (`id` CHAR(36) PRIMARY KEY, ", "or correct tables: in the configuration")
 		})
 	})
-	for _, kind := range []string{"mysql", "mariadb"} {
-		t.Run("without regard to case, "+kind, func(t *testing.T) {
-			t.Parallel()
-			server := harness.StartMySQL(t, harness.MySQLOptions{MariaDB: kind == "mariadb", Flags: []string{"--lower-case-table-names=1"}})
-			db := shop.NewMySQL(t, server, kind, nil)
-			s := scene.New(t, &servers, db)
-			s.Configure("Source", s.Source("tables", "["+strings.ToUpper(db.DB)+".OutBox]"))
-			p := s.Start()
-			s.Insert(1)
-			db.Exec(t, "ALTER TABLE OUTBOX ADD x VARCHAR(255) DEFAULT 'wrong' FIRST")
-			s.Insert(1)
-			s.Arrived(p)
-			s.Stop(p)
-			whileDown(t, s, "DROP TABLE OUTBOX; CREATE TABLE OUTBOX "+events, "ALTER TABLE OuTbOx ADD y INT FIRST")
-		})
-	}
+	t.Run("without regard to case", func(t *testing.T) {
+		t.Parallel()
+		db := shop.NewMySQL(t, harness.StartMySQL(t, harness.MySQLOptions{Flags: []string{"--lower-case-table-names=1"}}), "mysql", nil)
+		s := scene.New(t, &servers, db)
+		s.Configure("Source", s.Source("tables", "["+strings.ToUpper(db.DB)+".OutBox]"))
+		p := s.Start()
+		s.Insert(1)
+		db.Exec(t, "ALTER TABLE OUTBOX ADD x VARCHAR(255) DEFAULT 'wrong' FIRST")
+		s.Insert(1)
+		s.Arrived(p)
+		s.Stop(p)
+		whileDown(t, s, "DROP TABLE OUTBOX; CREATE TABLE OUTBOX "+events)
+		whileDown(t, s, "ALTER TABLE OuTbOx ADD y INT FIRST", "ALTER TABLE oUTBOX DROP y")
+	})
 }
