@@ -83,8 +83,8 @@ var setCosts = map[string]string{
 var acceptCosts = map[string]string{
 	codeTakeover:     "goes on after the other process, whatever it has sent: its events may come again, older ones behind newer ones",
 	codeServer:       "goes on where this server's log is provably the same, else with the oldest log that it has: events may come again",
-	codeHistory:      "goes on with the oldest log that the server has: events come again; what only the old history had stays as it was sent",
-	codePurged:       "goes on with the oldest log that the server has: what was purged is not sent, its rows may still be in the table",
+	codeHistory:      "goes on where the text says, behind what both have or with the oldest log: events may come again; what only the old history had stays as it was sent",
+	codePurged:       "goes on with what is still there and was not read: what was purged is not sent, its rows may still be in the table",
 	codeFile:         "goes on with the oldest log that the server has: what was purged is not sent, its rows may still be in the table",
 	codeFileIdentity: "goes on with the oldest log that the server has: events may come again, and what is in no log is not sent",
 	codeIncident:     "reads on behind it: what the server did not log is not sent",
