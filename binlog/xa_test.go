@@ -192,27 +192,48 @@ func TestRowsOfPreparedTransactionsWaitForTheirDecision(t *testing.T) {
 }
 
 func TestAPreparedTransactionIsDurableBeforeThePositionPassesIt(t *testing.T) {
-	first, second := &logWriter{}, &logWriter{}
-	first.file("binlog.000001")
-	first.plain(1, "p")
-	second.pos = first.pos
-	second.seq = first.seq
-	second.prepare(2, xid{1, "a", ""}, "a1")
-	kept := &shelf{}
-	s, st := feed(t, io.MultiReader(first, second), io.EOF, withShelf(kept))
-	b, err := s.Read(t.Context())
-	require.NoError(t, err)
-	require.Len(t, b.Events, 1)
-	// The stream reads the PREPARE, and nobody has asked for a batch behind it yet.
-	for len(st.xa.open) == 0 {
-		require.NoError(t, st.step(t.Context()))
+	a, b := xid{1, "a", ""}, xid{1, "b", ""}
+	const set = "aa000000-0000-0000-0000-000000000000:1"
+	var pieces []io.Reader
+	w := &logWriter{}
+	w.file("binlog.000001")
+	for _, write := range []func(){
+		func() { w.plain(1, "p"); w.prepare(2, a, "a1") },
+		func() { w.prepare(3, b, "b1") },
+		func() { w.decide(4, "ROLLBACK", a) },
+		func() { w.decide(5, "ROLLBACK", b) },
+	} {
+		write()
+		pieces = append(pieces, strings.NewReader(w.String()))
+		w.Reset()
 	}
-	require.Empty(t, kept.values)
-	p, _ := s.Position(b.Bounds[0].At)
-	require.Equal(t, "aa000000-0000-0000-0000-000000000000:1", p.GTID, "what is not durable is not passed by an earlier bound")
-	d := drainAll(s)
-	require.Equal(t, "aa000000-0000-0000-0000-000000000000:1-2", d.pos.GTID)
-	require.Len(t, kept.values, 2, "head and rows")
+	kept := &shelf{}
+	s, st := feed(t, io.MultiReader(pieces...), io.EOF, withShelf(kept))
+	last := func() uint64 {
+		bt, err := s.Read(t.Context())
+		require.NoError(t, err)
+		return bt.Bounds[len(bt.Bounds)-1].At
+	}
+	at := last()
+	require.Len(t, kept.values, 2, "head and rows are durable with the batch that passes them")
+	for group, changed := range []func() bool{
+		func() bool { return len(st.xa.open) == 2 },
+		func() bool { return len(st.xa.open) == 1 },
+		func() bool { return len(st.xa.open) == 0 },
+	} {
+		// The stream reads on, and nobody has asked for a batch behind it yet.
+		writes := kept.writes
+		for !changed() {
+			require.NoError(t, st.step(t.Context()))
+		}
+		require.Equal(t, writes, kept.writes)
+		p, _ := s.Position(at)
+		require.Equal(t, fmt.Sprintf("%s-%d", set, group+2), p.GTID, "what is not durable is not passed by an earlier bound")
+		st.emptyAt = time.Time{}
+		at = last()
+		require.Equal(t, writes+1, kept.writes)
+	}
+	require.Equal(t, set+"-5", func() string { p, _ := s.Position(at); return p.GTID }())
 }
 
 // step of the property below: one group of the log.
