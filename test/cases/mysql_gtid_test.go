@@ -269,52 +269,6 @@ func btoi(b bool) int {
 	return 0
 }
 
-// The GTID of a transaction is stored only when all of its rows were acked, whatever ends the session in the middle of it.
-func TestB036AGTIDIsStoredOnlyBehindItsLastRow(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, db *shop.MySQL) {
-		t.Parallel()
-		s := scene.New(t, &servers, db)
-		s.Prove()
-		const rows = 20_000
-		db.Exec(t, "CREATE TABLE numbers (n INT PRIMARY KEY)")
-		db.Exec(t, "SET SESSION "+map[string]string{"mysql": "cte_max_recursion_depth", "mariadb": "max_recursive_iterations"}[db.Kind()]+" = 100000; "+
-			"INSERT INTO numbers WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 20000) SELECT n FROM c")
-		db.Exec(t, "INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload) SELECT CONCAT('row-', LPAD(n, 6, '0')), 'order', 'order-1', 'order.changed', '{}' FROM numbers ORDER BY n")
-		for i := range rows {
-			s.Expect(fmt.Sprintf("row-%06d", i+1))
-		}
-		all := executed(t, db)
-		covered := func(at scene.Entry) bool { return covers(t, db, at.Source.GTID, all) }
-		for _, part := range []uint64{rows / 10, rows / 2, rows * 99 / 100} {
-			run := s.Start()
-			// The session is ended by the server, twice, before the process is.
-			for range 2 {
-				if id := db.Session(t); id != "" {
-					_, _ = db.Server.DB.Exec("KILL " + strings.Split(id, ",")[0])
-				}
-			}
-			run.Until(t, "a part of the rows to be acked", func() bool {
-				at := s.Stored()
-				return covered(at) || at.Prefix != nil && at.Prefix.Rows >= part
-			})
-			run.Kill(t)
-			if at := s.Stored(); covered(at) {
-				require.GreaterOrEqual(t, at.Events, uint64(rows), "stored behind the transaction")
-			} else {
-				require.NotNil(t, at.Prefix)
-			}
-		}
-		s.Prove()
-	})
-}
-
-// lastGTID asks for the last GTID that the server gave out, as its set names it.
-var lastGTID = map[string]string{
-	"mysql":   "SELECT REGEXP_SUBSTR(@@global.gtid_executed, '[0-9]+$')",
-	"mariadb": "SELECT SUBSTRING_INDEX(@@global.gtid_binlog_pos, ',', 1)",
-}
-
 // executed is the server's GTID position.
 func executed(t *testing.T, db *shop.MySQL) string {
 	if db.Kind() == "mariadb" {
@@ -348,4 +302,10 @@ func covers(t *testing.T, db *shop.MySQL, stored, all string) bool {
 		}
 	}
 	return true
+}
+
+// lastGTID asks for the last GTID that the server gave out, as its set names it.
+var lastGTID = map[string]string{
+	"mysql":   "SELECT REGEXP_SUBSTR(@@global.gtid_executed, '[0-9]+$')",
+	"mariadb": "SELECT SUBSTRING_INDEX(@@global.gtid_binlog_pos, ',', 1)",
 }
