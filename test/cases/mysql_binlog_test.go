@@ -363,6 +363,7 @@ func TestB036TheStoredSetIsNeverAheadOfTheAcks(t *testing.T) {
 			p = s.Outtail.Start(t)
 		}
 		p.Until(t, "all rows", func() bool { return s.Stored().Events == rows })
+		p.WaitReady(t) // one that has only just been started does not take a signal yet
 		s.Stop(p)
 		ids := make([]string, rows)
 		for i := range ids {
