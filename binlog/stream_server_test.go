@@ -229,3 +229,39 @@ func (b *bench) logged(t *testing.T) string {
 	require.NoError(t, rows.Err())
 	return out.String()
 }
+
+// What else a log may hold between and around the rows of ours changes nothing about them.
+func TestWhatElseALogHolds(t *testing.T) {
+	b := newBench(t, servers.MySQL(t))
+	b.run(t, "CREATE TABLE outbox (id BIGINT PRIMARY KEY AUTO_INCREMENT, parent BIGINT, note JSON, payload LONGTEXT, KEY (parent), FOREIGN KEY (parent) REFERENCES outbox (id) ON DELETE CASCADE)",
+		"CREATE TABLE other (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT)")
+	o := b.options(t, "outbox")
+	filtered := map[string]int{}
+	o.Filtered = func(reason string, rows int) { filtered[reason] += rows }
+	s := open(t, o, event.Checkpoint{})
+	// An explicit GTID may be of any source; 1 of a new one cannot have run before.
+	explicit := fmt.Sprintf("%08x-0000-4000-8000-%012x", len(b.db), s.cp.Position.Pos)
+	b.run(t,
+		"SET SESSION binlog_rows_query_log_events = ON, binlog_row_value_options = 'PARTIAL_JSON'",
+		"INSERT INTO outbox (note, payload) VALUES ('{\"a\": 1, \"b\": \""+strings.Repeat("x", 500)+"\"}', 'one')",
+		"UPDATE outbox SET note = JSON_SET(note, '$.a', 2)",
+		"SET SESSION binlog_transaction_compression = ON",
+		"INSERT INTO other (v) VALUES ('only foreign rows')",
+		"UPDATE outbox SET note = JSON_SET(note, '$.a', 3)",
+		"INSERT INTO outbox (parent, payload) SELECT id, 'two' FROM outbox",
+		"SET SESSION binlog_transaction_compression = OFF",
+		"CREATE TABLE copy AS SELECT * FROM outbox",
+		"SET gtid_next = '"+explicit+":1'", "INSERT INTO outbox (payload) VALUES ('three')",
+		"SET gtid_next = '"+explicit+":2'", "BEGIN", "COMMIT", // an empty transaction
+		"SET gtid_next = AUTOMATIC",
+		"UPDATE outbox JOIN other SET outbox.payload = CONCAT(outbox.payload, '!'), other.v = 'x' WHERE outbox.parent IS NULL",
+		"DELETE FROM outbox WHERE parent IS NULL", // and what hangs on it
+		"TRUNCATE TABLE outbox",
+		"INSERT INTO outbox (payload) VALUES ('end')")
+	events := s.read(t, 4)
+	require.Equal(t, []string{"one", "two", "three", "end"}, payloads(events))
+	require.Equal(t, explicit+":1", events[2].tx)
+	require.Contains(t, s.cp.Position.GTID, explicit+":1-2")
+	require.Equal(t, 3, filtered["updated"], "an event of partial updates counts as one")
+	require.GreaterOrEqual(t, filtered["deleted"], 2, "rows that go by a cascade need not be logged")
+}
