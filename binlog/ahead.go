@@ -128,7 +128,7 @@ func (s *Source) refute(ctx context.Context, at place, t *table, d definition) (
 		if !ok || s.find(schema, name) != t {
 			return false
 		}
-		tm, bad := parseTableMap(body)
+		tm, bad := parseTableMap(body, s.o.Kind == event.MariaDB)
 		if bad != nil {
 			return true
 		}

@@ -154,7 +154,7 @@ var typeWords = map[string]byte{
 
 // parseColumnType reads COLUMN_TYPE, e.g. "bigint unsigned", "decimal(10,2) unsigned zerofill", "enum('a','b')".
 func parseColumnType(text string) (column, error) {
-	low := strings.ToLower(text)
+	low := lowerASCII(text)
 	i := 0
 	for i < len(low) && (low[i] >= 'a' && low[i] <= 'z' || low[i] >= '0' && low[i] <= '9') {
 		i++
@@ -203,23 +203,45 @@ func parseColumnType(text string) (column, error) {
 	return c, nil
 }
 
-// parseLabels reads the quoted list of an ENUM or SET, in which a quote is doubled.
+// lowerASCII keeps the length, which strings.ToLower does not where a label is no ASCII.
+func lowerASCII(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// parseLabels reads the quoted list of an ENUM or SET, in which a quote is doubled and some characters are escaped, whatever
+// sql_mode says (append_unescaped in sql/).
 func parseLabels(s string) [][]byte {
 	var out [][]byte
 	for len(s) > 0 && s[0] == '\'' {
-		var b []byte
+		b := []byte{}
 		i := 1
 		for ; i < len(s); i++ {
-			if s[i] == '\'' {
-				if i+1 < len(s) && s[i+1] == '\'' {
-					i++
-				} else {
+			c := s[i]
+			if c == '\'' {
+				if i+1 >= len(s) || s[i+1] != '\'' {
 					break
 				}
+				i++
+			} else if c == '\\' && i+1 < len(s) {
+				i++
+				switch c = s[i]; c {
+				case 'n':
+					c = '\n'
+				case 'r':
+					c = '\r'
+				case '0':
+					c = 0
+				}
 			}
-			b = append(b, s[i])
+			b = append(b, c)
 		}
-		out = append(out, append([]byte{}, b...))
+		out = append(out, b)
 		s = strings.TrimPrefix(s[min(i+1, len(s)):], ",")
 	}
 	return out

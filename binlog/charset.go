@@ -1,7 +1,6 @@
 package binlog
 
 import (
-	"bytes"
 	"errors"
 
 	"golang.org/x/text/encoding"
@@ -10,8 +9,6 @@ import (
 	"golang.org/x/text/encoding/korean"
 	"golang.org/x/text/encoding/simplifiedchinese"
 	"golang.org/x/text/encoding/traditionalchinese"
-	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/encoding/unicode/utf32"
 )
 
 // textKind says what becomes of a character column's bytes.
@@ -20,99 +17,104 @@ type textKind uint8
 const (
 	textAsIs    textKind = iota // UTF-8 already
 	textBinary                  // no text at all
-	textDecode                  // through an encoding
-	textUnknown                 // a charset that nobody here can read: a fault of each row
+	textDecode                  // through a transcoder
+	textUnknown                 // a character set that nobody here can read: refused at start, a fault of each row later
 )
 
-// textOf says how a character set of the server becomes UTF-8. MySQL's latin1 is Windows-1252 in truth.
-func textOf(charset string) (textKind, encoding.Encoding) {
-	switch charset {
-	case "utf8mb4", "utf8mb3", "utf8", "ascii":
-		return textAsIs, nil
-	case "binary":
-		return textBinary, nil
-	}
-	var e encoding.Encoding
-	switch charset {
-	case "latin1":
-		e = charmap.Windows1252
-	case "latin2":
-		e = charmap.ISO8859_2
-	case "latin5":
-		e = charmap.ISO8859_9
-	case "latin7":
-		e = charmap.ISO8859_13
-	case "greek":
-		e = charmap.ISO8859_7
-	case "hebrew":
-		e = charmap.ISO8859_8
-	case "koi8r":
-		e = charmap.KOI8R
-	case "koi8u":
-		e = charmap.KOI8U
-	case "cp850":
-		e = charmap.CodePage850
-	case "cp852":
-		e = charmap.CodePage852
-	case "cp866":
-		e = charmap.CodePage866
-	case "cp1250":
-		e = charmap.Windows1250
-	case "cp1251":
-		e = charmap.Windows1251
-	case "cp1256":
-		e = charmap.Windows1256
-	case "cp1257":
-		e = charmap.Windows1257
-	case "macroman":
-		e = charmap.Macintosh
-	case "tis620":
-		e = charmap.Windows874
-	case "gbk", "gb2312":
-		e = simplifiedchinese.GBK
-	case "gb18030":
-		e = simplifiedchinese.GB18030
-	case "big5":
-		e = traditionalchinese.Big5
-	case "sjis", "cp932":
-		e = japanese.ShiftJIS
-	case "ujis", "eucjpms":
-		e = japanese.EUCJP
-	case "euckr":
-		e = korean.EUCKR
-	case "ucs2", "utf16":
-		e = unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM)
-	case "utf16le":
-		e = unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM)
-	case "utf32":
-		e = utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)
-	default:
-		return textUnknown, nil
-	}
-	return textDecode, e
+// transcoder turns the bytes of a character set into UTF-8, exactly as the server does where it knows the character; what it
+// has no character for is refused, never replaced.
+type transcoder interface {
+	appendUTF8(dst, b []byte) ([]byte, error)
 }
 
 var errText = errors.New("the text has bytes that its character set does not know")
 
-var replacement = []byte("\ufffd")
+// charsets are those that a source has met. The tables of some are large and take milliseconds to build, so each is built
+// once. The session's goroutine owns it.
+type charsets map[string]transcoder
 
-// appendText decodes b; it refuses what the encoding has no character for rather than deliver a replacement.
-func appendText(dst, b []byte, e encoding.Encoding) ([]byte, error) {
-	plain := true
-	if _, single := e.(*charmap.Charmap); single {
-		for _, c := range b {
-			if c >= 0x80 {
-				plain = false
-				break
-			}
-		}
-		if plain {
-			return append(dst, b...), nil
-		}
+// of says how a character set of the server becomes UTF-8.
+func (c charsets) of(name string) (textKind, transcoder) {
+	switch name {
+	case "utf8mb4", "utf8mb3", "utf8":
+		return textAsIs, nil
+	case "binary":
+		return textBinary, nil
 	}
-	out, err := e.NewDecoder().Bytes(b)
-	if err != nil || bytes.Contains(out, replacement) {
-		return dst, errText
+	if known, ok := c[name]; ok {
+		return textDecode, known
 	}
-	return append(dst, out...), nil
+	cs := newCharset(name)
+	if cs == nil {
+		return textUnknown, nil
+	}
+	c[name] = cs
+	return textDecode, cs
+}
+
+// readable reports whether a character set of this name can be turned into UTF-8.
+func readable(name string) bool {
+	switch name {
+	case "utf8mb4", "utf8mb3", "utf8", "binary", "utf16", "utf16le", "utf32", "ucs2":
+		return true
+	}
+	_, ok := standards[name]
+	return ok
+}
+
+func newCharset(name string) transcoder {
+	switch name {
+	case "utf16":
+		return utf16Text{}
+	case "utf16le":
+		return utf16Text{little: true}
+	case "ucs2":
+		return utf16Text{noPairs: true}
+	case "utf32":
+		return utf32Text{}
+	}
+	standard, ok := standards[name]
+	if !ok {
+		return nil
+	}
+	return newTextTable(name, standard)
+}
+
+// standards are the encodings that the server's character sets are nearest to; nil is ASCII. What the server does otherwise is
+// in charsets.txt. MySQL's latin1 is Windows-1252 in truth.
+var standards = map[string]encoding.Encoding{
+	"ascii":    nil,
+	"armscii8": nil,
+	"dec8":     nil,
+	"geostd8":  nil,
+	"hp8":      nil,
+	"keybcs2":  nil,
+	"macce":    nil,
+	"swe7":     nil,
+	"latin1":   charmap.Windows1252,
+	"latin2":   charmap.ISO8859_2,
+	"latin5":   charmap.ISO8859_9,
+	"latin7":   charmap.ISO8859_13,
+	"greek":    charmap.ISO8859_7,
+	"hebrew":   charmap.ISO8859_8,
+	"koi8r":    charmap.KOI8R,
+	"koi8u":    charmap.KOI8U,
+	"cp850":    charmap.CodePage850,
+	"cp852":    charmap.CodePage852,
+	"cp866":    charmap.CodePage866,
+	"cp1250":   charmap.Windows1250,
+	"cp1251":   charmap.Windows1251,
+	"cp1256":   charmap.Windows1256,
+	"cp1257":   charmap.Windows1257,
+	"macroman": charmap.Macintosh,
+	"tis620":   charmap.Windows874,
+	"gbk":      simplifiedchinese.GBK,
+	"gb2312":   simplifiedchinese.GBK,
+	"gb18030":  simplifiedchinese.GB18030,
+	"big5":     traditionalchinese.Big5,
+	"sjis":     japanese.ShiftJIS,
+	"cp932":    japanese.ShiftJIS,
+	"ujis":     japanese.EUCJP,
+	"eucjpms":  japanese.EUCJP,
+	"euckr":    korean.EUCKR,
 }

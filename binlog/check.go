@@ -79,8 +79,16 @@ func (s *Source) check(ctx context.Context, c *conn) error {
 		}
 		for r := range event.RoleCount {
 			m := s.o.Columns[r]
-			if m.Column != "" && !m.IsConst && findColumn(names, m.Column) < 0 {
+			if m.Column == "" || m.IsConst {
+				continue
+			}
+			i := findColumn(names, m.Column)
+			if i < 0 {
 				return lacks(codeColumn, fmt.Sprintf("table %s has no column %s (role %s)", t.name, m.Column, r), "correct columns in the configuration; the table has: "+columnNames(d))
+			}
+			if cs := d[i].Charset; cs != "" && !readable(cs) {
+				return lacks(codeColumn, fmt.Sprintf("column %s of table %s (role %s) has character set %s, which this version cannot read", d[i].Name, t.name, r, cs),
+					fmt.Sprintf("give it another one: ALTER TABLE %s.%s MODIFY %s … CHARACTER SET utf8mb4;", backtick(t.schema), backtick(t.table), backtick(d[i].Name)))
 			}
 		}
 	}

@@ -79,10 +79,10 @@ func TestNumbersArePrintedAsTheServerDoes(t *testing.T) {
 		0: "0", 1: "1", -1.5: "-1.5", 1e14: "100000000000000", 1e15: "1e15", 1e-14: "0.00000000000001", 1e-16: "1e-16",
 		math.MaxFloat64: "1.7976931348623157e308", 5e-324: "5e-324", 123456.789: "123456.789", 0.30000000000000004: "0.30000000000000004",
 	} {
-		require.Equal(t, want, string(appendDouble(nil, f)))
+		require.Equal(t, want, string(appendDouble(nil, f, 0)))
 	}
-	require.Equal(t, "3.14159", string(appendFloat(nil, 3.14159274)))
-	require.Equal(t, "16777200", string(appendFloat(nil, 16777216)))
+	require.Equal(t, "3.14159", string(appendFloat(nil, 3.14159274, 0)))
+	require.Equal(t, "16777200", string(appendFloat(nil, 16777216, 0)))
 	for in, want := range map[string]string{"800000 7b 2d": "123.45", "7fffff 84 d2": "-123.45", "800000 00 00": "0.00"} {
 		got, rest, err := appendDecimal(nil, unhex(t, in), 10, 2)
 		require.NoError(t, err)
@@ -125,11 +125,11 @@ func FuzzTableMap(f *testing.F) {
 	b, _ := hex.DecodeString(strings.ReplaceAll(full, " ", ""))
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tm, err := parseTableMap(b)
+		tm, err := parseTableMap(b, len(b)%2 == 0)
 		if err != nil {
 			return
 		}
-		newLayout("t", tm.columns, event.Columns{}, func(int) string { return "utf8mb4" })
+		newLayout("t", tm.columns, event.Columns{}, func(int) string { return "utf8mb4" }, charsets{})
 		tm.complete()
 	})
 }
@@ -155,7 +155,7 @@ func FuzzRows(f *testing.F) {
 			}
 			mapping[i%int(event.RoleCount)] = event.Mapping{Column: columns[i].name, As: event.Form(i % 3)}
 		}
-		l := newLayout("t", columns, mapping, func(id int) string { return map[int]string{45: "utf8mb4"}[id] })
+		l := newLayout("t", columns, mapping, func(id int) string { return map[int]string{45: "utf8mb4"}[id] }, charsets{})
 		head, ok := parseRowsHead(evWriteRows, b)
 		if !ok {
 			return

@@ -242,7 +242,7 @@ func plain(s []byte) (n int) {
 // appendJSONDouble is a double with ".0" where nothing else would tell it from an integer.
 func appendJSONDouble(dst []byte, f float64) []byte {
 	from := len(dst)
-	dst = appendDouble(dst, f)
+	dst = appendDouble(dst, f, 0)
 	for _, c := range dst[from:] {
 		if c == '.' || c == 'e' {
 			return dst
@@ -280,6 +280,12 @@ func appendJSONOpaque(dst []byte, kind byte, b []byte) ([]byte, error) {
 	dst = append(dst, `"base64:type`...)
 	dst = strconv.AppendUint(dst, uint64(kind), 10)
 	dst = append(dst, ':')
+	// The server breaks the lines of what it encodes.
+	const line = 76 / 4 * 3
+	for len(b) > line {
+		dst = append(base64.StdEncoding.AppendEncode(dst, b[:line]), '\\', 'n')
+		b = b[line:]
+	}
 	dst = base64.StdEncoding.AppendEncode(dst, b)
 	return append(dst, '"'), nil
 }

@@ -3,8 +3,7 @@ package binlog
 import (
 	"bytes"
 	"encoding/binary"
-
-	"golang.org/x/text/encoding"
+	"slices"
 
 	"github.com/outtail/outtail/event"
 )
@@ -15,8 +14,10 @@ type field struct {
 	size   sizeKind
 	n      int // bytes of the value (fixed) or of the length before it
 	text   textKind
-	enc    encoding.Encoding
-	limit  int // bytes that a compressed value may unfold to
+	enc    transcoder
+	astral bool // the character set has characters beyond the first plane
+	room   int  // characters of a FLOAT or DOUBLE in plain form; 0 as many as needed
+	limit  int  // bytes that a compressed value may unfold to
 	wanted []want
 }
 
@@ -47,16 +48,11 @@ type layout struct {
 }
 
 // newLayout joins a table map with the mapping. charset names the character set of a collation id.
-func newLayout(table string, columns []column, mapping event.Columns, charset func(int) string) *layout {
+func newLayout(table string, columns []column, mapping event.Columns, charset func(int) string, texts charsets) *layout {
 	l := &layout{table: table, fields: make([]field, len(columns))}
 	for i, c := range columns {
 		f := field{column: c}
 		f.size, f.n = valueSize(&c)
-		if c.charset >= 0 {
-			f.text, f.enc = textOf(charset(c.charset))
-		} else if c.character() || c.labelled() {
-			f.text = textUnknown
-		}
 		l.fields[i] = f
 	}
 	for r := range event.RoleCount {
@@ -80,6 +76,18 @@ func newLayout(table string, columns []column, mapping event.Columns, charset fu
 			}
 		}
 		l.fields[i].wanted = append(l.fields[i].wanted, w)
+	}
+	for i := range l.fields {
+		f := &l.fields[i]
+		switch {
+		case len(f.wanted) == 0:
+		case f.charset >= 0:
+			name := charset(f.charset)
+			f.text, f.enc = texts.of(name)
+			f.astral = slices.Contains([]string{"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"}, name)
+		case f.character() || f.labelled():
+			f.text = textUnknown
+		}
 	}
 	return l
 }

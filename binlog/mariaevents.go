@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+
+	"github.com/outtail/outtail/event"
 )
 
 var errInflate = errors.New("a compressed event cannot be inflated")
@@ -106,8 +108,7 @@ func (st *stream) mariaRows(h header, body []byte) error {
 	out, err := inflatePart(append(st.inflated[:0], body[:fixed]...), rows, st.rd.limit)
 	st.inflated = out[:0]
 	if errors.Is(err, errTooLong) {
-		h.kind = plain
-		return st.oversized(h, body, st.rd.limit)
+		return st.mariaWide(h, plain, body[:fixed], bytes.NewReader(rows))
 	}
 	if err != nil {
 		return st.damaged("a compressed rows event cannot be inflated")
@@ -134,4 +135,64 @@ func halfAlter(body []byte) bool {
 		return false
 	}
 	return rest[0]&(2|8) != 0
+}
+
+// mariaWide inflates rows that are too many for memory, and reads them as they come.
+func (st *stream) mariaWide(h header, plain byte, head []byte, packed io.Reader) error {
+	var size [5]byte
+	if _, err := io.ReadFull(packed, size[:1]); err != nil || size[0]>>4&7 != 0 || size[0]&7 > 4 {
+		return st.damaged("a compressed rows event cannot be inflated")
+	}
+	n := int(size[0] & 7)
+	if _, err := io.ReadFull(packed, size[1:1+n]); err != nil {
+		return st.damaged("a compressed rows event cannot be inflated")
+	}
+	z, err := zlib.NewReader(packed)
+	if err != nil {
+		return st.damaged("a compressed rows event cannot be inflated")
+	}
+	long := int(bigEndian(size[1 : 1+n]))
+	h.kind, h.size = plain, uint32(headerLen+len(head)+long)
+	w, err := st.widen(h, append(make([]byte, headerLen), head...), false)
+	if w == nil || err != nil {
+		return err
+	}
+	if got, err := io.Copy(w, z); event.AsFault(err) != nil {
+		return err
+	} else if err != nil || got != int64(long) {
+		return st.damaged("a compressed rows event cannot be inflated")
+	}
+	return st.wideEnd()
+}
+
+// mariaGiant takes in a compressed rows event that lies in memory up to the limit and in a file from there on.
+func (st *stream) mariaGiant(h header, body []byte, total int) error {
+	g := st.giant
+	st.giant = nil
+	if g == nil {
+		return nil // a foreign table's
+	}
+	defer func() { _ = g.discard() }()
+	plain := byte(evWriteRowsV1)
+	if h.kind == evMariaWriteCompressed2 {
+		plain = evWriteRows
+	}
+	head, ok := parseRowsHead(plain, body)
+	if !ok {
+		return st.damaged("a compressed rows event cannot be read")
+	}
+	_, rows, ok := parseRowImage(head.body)
+	if !ok {
+		return st.damaged("a compressed rows event cannot be read")
+	}
+	if _, err := g.f.Seek(0, io.SeekStart); err != nil {
+		return st.spillFault(err)
+	}
+	fixed := len(body) - len(rows)
+	size := total - headerLen - fixed
+	if st.sum {
+		size -= 4
+	}
+	head.body = append([]byte(nil), body[:fixed]...)
+	return st.mariaWide(h, plain, head.body, io.LimitReader(io.MultiReader(bytes.NewReader(bytes.Clone(rows)), g.f), int64(size)))
 }

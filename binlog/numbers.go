@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -93,15 +94,25 @@ func appendPadded(dst []byte, v, digits int) []byte {
 }
 
 // appendDouble writes a DOUBLE as the server's my_gcvt does: the shortest digits that read back the same, plain between 1e-15
-// and 1e15, else with an exponent without plus sign and leading zeros.
-func appendDouble(dst []byte, f float64) []byte { return appendReal(dst, f, -1) }
+// and 1e15 if that takes no more than room characters (0: any number), else with an exponent without plus sign and leading zeros.
+func appendDouble(dst []byte, f float64, room int) []byte { return appendReal(dst, f, -1, room) }
 
 // appendFloat writes a FLOAT: six significant digits.
-func appendFloat(dst []byte, f float32) []byte { return appendReal(dst, float64(f), 6) }
+func appendFloat(dst []byte, f float32, room int) []byte {
+	return appendReal(dst, float64(f), 6, room)
+}
 
-func appendReal(dst []byte, f float64, digits int) []byte {
+// How long MySQL prints numbers of columns in plain form; MariaDB, and JSON values, have no such limit.
+const (
+	floatRoom  = 12
+	doubleRoom = 24
+	// anyRoomNoSign: MariaDB prints negative zero without its sign.
+	anyRoomNoSign = -1
+)
+
+func appendReal(dst []byte, f float64, digits, room int) []byte {
 	if f == 0 {
-		if math.Signbit(f) {
+		if math.Signbit(f) && room != anyRoomNoSign {
 			dst = append(dst, '-')
 		}
 		return append(dst, '0')
@@ -129,8 +140,17 @@ func appendReal(dst []byte, f float64, digits int) []byte {
 		num = num[:len(num)-1]
 	}
 	point := exp + 1 // digits before the point
+	plain := max(point, len(num))
+	if point <= 0 {
+		plain = len("0.") - point + len(num)
+	} else if point < len(num) {
+		plain++ // the point itself
+	}
+	if f < 0 {
+		plain++
+	}
 	switch {
-	case point > 15 || point < -14:
+	case point > 15 || point < -14 || room > 0 && plain > room:
 		dst = append(dst, num[0])
 		if len(num) > 1 {
 			dst = append(dst, '.')
@@ -154,6 +174,30 @@ func appendReal(dst []byte, f float64, digits int) []byte {
 	dst = append(dst, num[:point]...)
 	dst = append(dst, '.')
 	return append(dst, num[point:]...)
+}
+
+// appendFixed writes FLOAT(M,D) and DOUBLE(M,D) as my_fcvt does: zeros where more decimals are declared than tell the number apart.
+func appendFixed(dst []byte, f float64, decimals int) []byte {
+	at := len(dst)
+	if f == 0 {
+		f = 0 // negative zero has no sign here
+	}
+	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
+	point := bytes.IndexByte(dst[at:], '.')
+	have := 0
+	if point >= 0 {
+		have = len(dst) - at - point - 1
+	}
+	if have > decimals {
+		return strconv.AppendFloat(dst[:at], f, 'f', decimals, 64)
+	}
+	if point < 0 && decimals > 0 {
+		dst = append(dst, '.')
+	}
+	for ; have < decimals; have++ {
+		dst = append(dst, '0')
+	}
+	return dst
 }
 
 // intAt reads a little-endian integer of so many bytes, sign extended.

@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/outtail/outtail/event"
 )
 
 // inflated is a TRANSACTION_PAYLOAD_EVENT (binlog_transaction_compression) that is being read: the events of one transaction,
@@ -21,10 +23,25 @@ type inflated struct {
 // maxWindow bounds the memory of one decoder; the server's levels stay below (windowLog 27).
 const maxWindow = 128 << 20
 
-// overflow gives a TRANSACTION_PAYLOAD_EVENT a file for what the reader's limit cuts off, since without that the transaction could
-// not be read at all; of others it is dropped.
+// overflow takes what of an event does not fit: rows of ours are read as they come, what has to be inflated goes to a file, other
+// events are dropped there.
 func (st *stream) overflow(kept []byte) (io.Writer, error) {
-	if len(kept) < 1+headerLen || kept[5] != evTransactionPayload || st.s.o.SpillDir == "" {
+	if len(kept) < 1+headerLen {
+		return nil, nil
+	}
+	switch kept[5] {
+	case evWriteRows, evWriteRowsV1:
+		h, _ := parseHeader(kept[1:])
+		return st.widen(h, kept[1:], st.sum)
+	case evMariaWriteCompressed1, evMariaWriteCompressed2:
+		if st.foreign(evWriteRowsV1, kept[1+headerLen:]) {
+			return nil, nil
+		}
+	case evTransactionPayload:
+	default:
+		return nil, nil
+	}
+	if st.s.o.SpillDir == "" {
 		return nil, nil
 	}
 	p, err := newSpill(st.s.o.SpillDir, st.s.o.Pipeline+".payload", st.s.o.SpillLimit, st.s.o.SpillSpace)
@@ -191,11 +208,23 @@ func (st *stream) stepInflated() error {
 	if _, err := io.ReadFull(inf.in, ev[headerLen:]); err != nil {
 		return st.damaged("a transaction payload event cannot be inflated")
 	}
+	h, _ := parseHeader(ev)
 	if size > keep {
-		if _, err := io.CopyN(io.Discard, inf.in, int64(size-keep)); err != nil {
+		rest := io.Discard
+		if h.kind == evWriteRows || h.kind == evWriteRowsV1 {
+			w, err := st.widen(h, ev, false)
+			if err != nil {
+				return err
+			}
+			if w != nil {
+				rest = w
+			}
+		}
+		if _, err := io.CopyN(rest, inf.in, int64(size-keep)); event.AsFault(err) != nil {
+			return err
+		} else if err != nil {
 			return st.damaged("a transaction payload event cannot be inflated")
 		}
 	}
-	h, _ := parseHeader(ev)
 	return st.dispatch(h, ev[headerLen:], size == keep, size)
 }

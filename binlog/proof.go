@@ -208,7 +208,7 @@ func (s *Source) layout(st *stream, p *plan) (*layout, error) {
 		}
 		columns = merge(p.tm, def)
 	}
-	l := newLayout(t.name, columns, s.o.Columns, s.charset)
+	l := newLayout(t.name, columns, s.o.Columns, s.charset, s.texts)
 	for i := range l.fields {
 		f := &l.fields[i]
 		f.limit = s.rowLimit

@@ -109,22 +109,10 @@ func (l *layout) decode(s *segment, ev *event.Event, img rowImage, b []byte) (re
 			return nil, "", nil, errRows
 		}
 		b = after
-		for _, w := range f.wanted {
-			if w.same {
-				ev.Row[w.role] = ev.Row[w.alias]
-				continue
+		if len(f.wanted) > 0 {
+			if column, verr := f.fill(s, ev, v); verr != nil && bad == nil {
+				badColumn, bad = column, verr
 			}
-			at := len(s.buf)
-			out, verr := f.appendValue(s.buf, v, w.role, w.form)
-			if verr != nil {
-				if bad == nil {
-					badColumn, bad = f.name, verr
-				}
-				ev.Row[w.role] = event.Value{}
-				continue
-			}
-			s.buf = out
-			ev.Row[w.role] = event.Value{Bytes: out[at:len(out):len(out)], Set: true}
 		}
 	}
 	return b, badColumn, bad, nil
@@ -183,4 +171,26 @@ func (t *tableMap) skipRow(img *rowImage, b []byte) (rest []byte, ok bool) {
 		}
 	}
 	return b, true
+}
+
+// fill renders a value for each role that wants it; where one cannot be rendered, it stays unset, and the column and why are told.
+func (f *field) fill(s *segment, ev *event.Event, v []byte) (badColumn string, bad error) {
+	for _, w := range f.wanted {
+		if w.same {
+			ev.Row[w.role] = ev.Row[w.alias]
+			continue
+		}
+		at := len(s.buf)
+		out, err := f.appendValue(s.buf, v, w.role, w.form)
+		if err != nil {
+			if bad == nil {
+				badColumn, bad = f.name, err
+			}
+			ev.Row[w.role] = event.Value{}
+			continue
+		}
+		s.buf = out
+		ev.Row[w.role] = event.Value{Bytes: out[at:len(out):len(out)], Set: true}
+	}
+	return badColumn, bad
 }

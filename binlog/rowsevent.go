@@ -55,7 +55,7 @@ func (st *stream) tableMap(body []byte) error {
 	if t := st.s.find(schema, name); t != nil {
 		// The same map as the last one, as is the rule, needs no second look.
 		if st.lastPlan == nil || !bytes.Equal(st.lastMap, body[6:]) {
-			tm, err := parseTableMap(body)
+			tm, err := parseTableMap(body, st.s.o.Kind == event.MariaDB)
 			if err != nil {
 				return st.damaged("the table map of " + t.name + " cannot be read")
 			}
@@ -103,9 +103,7 @@ func (st *stream) rowsEvent(h header, body []byte) error {
 		return st.damaged("a rows event cannot be read")
 	}
 	if col := p.layout.lacks(img); col != "" {
-		return st.excuse(&event.Fault{Code: codePartial, Class: event.Safety, Op: "read a row of " + p.table.name, Place: st.here(),
-			Text: "the log leaves column " + col + " out (binlog_row_image is not FULL in the session that wrote it)",
-			Hint: "SET GLOBAL binlog_row_image = 'FULL'; and no session may set it otherwise. Then " + st.s.ways(codePartial, "now", "GTID", "FILE:POS")})
+		return st.excuse(st.partial(p, col))
 	}
 	tx := st.txRef(h)
 	for len(rows) > 0 {
@@ -132,21 +130,8 @@ func (st *stream) rowsEvent(h header, body []byte) error {
 			seg.events = seg.events[:len(seg.events)-1]
 			return st.rowFault(p, err)
 		}
-		ev.Tx, ev.Index, ev.Table = tx, st.tx.rows, p.table.name
-		ev.Size = len(seg.buf) - at + eventOverhead
-		st.tx.rows++
-		if size := len(seg.buf) - at; size > st.s.rowLimit {
-			seg.buf = seg.buf[:at]
-			ev.Row, ev.Size = p.layout.row, eventOverhead
-			ev.Err = st.tooLarge(p.table, size)
-		} else if bad != nil {
-			ev.Err = &event.Fault{Code: codeValue, Class: event.Record, Op: "read a row of " + p.table.name, Place: st.here(),
-				Text: "column " + column, Hint: "correct the column or the mapping; the row follows its poison policy", Err: bad}
-		}
-		if st.asm.pending() > st.spillAt && !st.again.flowing() {
-			if err := st.spillOut(); err != nil {
-				return err
-			}
+		if err := st.takeRow(p, tx, seg, ev, at, column, bad); err != nil {
+			return err
 		}
 	}
 	if st.again.flowing() {
@@ -155,8 +140,60 @@ func (st *stream) rowsEvent(h header, body []byte) error {
 	return nil
 }
 
-func (st *stream) tooLarge(t *table, size int) *event.Fault {
-	return &event.Fault{Code: codeTooLarge, Class: event.Record, Op: "read a row of " + t.name, Place: st.here(),
+// takeRow finishes a decoded row, whose bytes begin at at in the segment.
+func (st *stream) takeRow(p *plan, tx *event.Tx, seg *segment, ev *event.Event, at int, column string, bad error) error {
+	ev.Tx, ev.Index, ev.Table = tx, st.tx.rows, p.table.name
+	st.tx.rows++
+	if size := len(seg.buf) - at; size > st.s.rowLimit {
+		ev.Err = st.tooLarge(p.table, &ev.Row, size)
+		keepShort(seg, ev, at)
+	} else if bad != nil && ev.Err == nil {
+		ev.Err = &event.Fault{Code: codeValue, Class: event.Record, Op: "read a row of " + p.table.name, Place: st.here() + rowID(&ev.Row),
+			Text: "column " + column, Hint: "correct the column or the mapping; the row follows its poison policy", Err: bad}
+	}
+	ev.Size = len(seg.buf) - at + eventOverhead
+	if st.asm.pending() > st.spillAt && !st.again.flowing() {
+		return st.spillOut()
+	}
+	return nil
+}
+
+func (st *stream) partial(p *plan, column string) *event.Fault {
+	return &event.Fault{Code: codePartial, Class: event.Safety, Op: "read a row of " + p.table.name, Place: st.here(),
+		Text: "the log leaves column " + column + " out (binlog_row_image is not FULL in the session that wrote it)",
+		Hint: "SET GLOBAL binlog_row_image = 'FULL'; and no session may set it otherwise. Then " + st.s.ways(codePartial, "now", "GTID", "FILE:POS")}
+}
+
+// shortValue is how long a value may be that is kept of a row beyond limits.row: ids, types and keys are shorter.
+const shortValue = 1024
+
+// keepShort drops the long values of a row that is not delivered, and the room they took.
+func keepShort(seg *segment, ev *event.Event, at int) {
+	kept := make([]byte, 0, 256)
+	for r := range ev.Row {
+		v := &ev.Row[r]
+		switch {
+		case len(v.Bytes) > shortValue:
+			*v = event.Value{}
+		case len(v.Bytes) > 0:
+			from := len(kept)
+			kept = append(kept, v.Bytes...)
+			v.Bytes = kept[from:len(kept):len(kept)]
+		}
+	}
+	seg.buf = seg.buf[:at]
+}
+
+// rowID names a row in a fault by its id, where it is known and short.
+func rowID(row *event.Row) string {
+	if v := &row[event.ID]; v.Present() && len(v.Bytes) <= 128 {
+		return ", id " + string(v.Bytes)
+	}
+	return ""
+}
+
+func (st *stream) tooLarge(t *table, row *event.Row, size int) *event.Fault {
+	return &event.Fault{Code: codeTooLarge, Class: event.Record, Op: "read a row of " + t.name, Place: st.here() + rowID(row),
 		Text: fmt.Sprintf("the row has %d bytes, the limit is %d", size, st.s.rowLimit), Hint: "raise limits.row, or write smaller rows"}
 }
 
@@ -174,24 +211,12 @@ func (st *stream) rowFault(p *plan, err error) error {
 // oversized takes in an event that is larger than the reader keeps.
 func (st *stream) oversized(h header, body []byte, total int) error {
 	switch h.kind {
-	case evWriteRows, evWriteRowsV1, evMariaWriteCompressed1, evMariaWriteCompressed2:
-		p, _, err := st.planOf(h.kind, body)
-		if p == nil || err != nil {
+	case evWriteRows, evWriteRowsV1:
+		if p, _, err := st.planOf(h.kind, body); p == nil || err != nil {
 			return err
 		}
-		tx := st.txRef(h)
-		counts, wanted := st.tx.place(st.again)
-		if wanted {
-			seg := st.asm.room()
-			seg.events = append(seg.events, event.Event{Tx: tx, Index: st.tx.rows, Table: p.table.name, Size: eventOverhead, Err: st.tooLarge(p.table, total)})
-		}
-		if counts {
-			st.tx.rows++
-		}
-		if st.again.flowing() {
-			st.asm.settle()
-		}
-		return nil
+	case evMariaWriteCompressed1, evMariaWriteCompressed2:
+		return st.mariaGiant(h, body, total)
 	case evUpdateRows, evUpdateRowsV1, evPartialUpdateRows:
 		return st.update(h.kind, body)
 	case evDeleteRows, evDeleteRowsV1:

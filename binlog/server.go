@@ -38,7 +38,8 @@ type binlogFile struct {
 // prepare makes a connection ready for questions.
 func (s *Source) prepare(ctx context.Context, c *conn, sv *server) error {
 	// Between two polls it is idle for longer than some servers' wait_timeout.
-	q := fmt.Sprintf("SET time_zone = '+00:00', sql_mode = '', wait_timeout = %d", int(max(lockIdle, 6*pollEvery).Seconds()))
+	// Names and labels come as UTF-8 whatever collation the client offered: one that the server does not know makes it fall back to its own.
+	q := fmt.Sprintf("SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = '', wait_timeout = %d", int(max(lockIdle, 6*pollEvery).Seconds()))
 	if sv.hidesKeys {
 		q += ", show_gipk_in_create_table_and_information_schema = ON"
 	}

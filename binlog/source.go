@@ -66,11 +66,12 @@ type Source struct {
 	}
 	statements time.Time // when statement logging was last said
 	carriers   carriers
+	texts      charsets // the session's goroutine owns it
 }
 
 // New checks the options. It connects to nothing.
 func New(o Options) (*Source, error) {
-	s := &Source{o: o, log: o.Logger, rowLimit: o.RowLimit, seed: o.Seed, pool: newSegmentPool(), moved: make(chan struct{}, 1)}
+	s := &Source{o: o, log: o.Logger, rowLimit: o.RowLimit, seed: o.Seed, pool: newSegmentPool(), moved: make(chan struct{}, 1), texts: charsets{}}
 	bad := func(text, hint string) error {
 		return &event.Fault{Code: codeOptions, Class: event.Usage, Op: "configure the source", Place: o.Pipeline, Text: text, Hint: hint}
 	}

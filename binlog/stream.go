@@ -61,6 +61,7 @@ type stream struct {
 	inflate     *inflated
 	giant       *spill        // of a payload event that is too large for memory
 	again       *again        // a transaction that has to be read a second time, or is
+	wide        *wideRows     // the rows event that is read as it comes
 	inflated    []byte        // room for MariaDB's compressed events
 	zstd        *zstd.Decoder // reused; Close gives its goroutines back
 	xa          *prepared
@@ -259,6 +260,9 @@ func (st *stream) advance(low uint32) {
 // dispatch takes in one event whose checksum is gone; a TRANSACTION_PAYLOAD's events come here too.
 func (st *stream) dispatch(h header, body []byte, whole bool, total int) error {
 	st.body = body
+	if st.wide != nil {
+		return st.wideEnd()
+	}
 	if !whole {
 		return st.oversized(h, body, total)
 	}

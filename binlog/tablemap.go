@@ -78,6 +78,7 @@ type tableMap struct {
 	signs         bool // signedness is known
 	charsets      bool // charsets of character columns are known
 	labels        bool // the labels of ENUM and SET columns are known
+	maria         bool
 }
 
 var errTableMap = errors.New("the table map cannot be read")
@@ -105,7 +106,7 @@ func tableMapHead(body []byte) (id uint64, schema, table []byte, rest []byte, ok
 // maxColumns is above the 4096 columns that a table may have, plus hidden ones.
 const maxColumns = 1 << 13
 
-func parseTableMap(body []byte) (*tableMap, error) {
+func parseTableMap(body []byte, maria bool) (*tableMap, error) {
 	_, schema, table, rest, ok := tableMapHead(body)
 	if !ok {
 		return nil, errTableMap
@@ -114,7 +115,7 @@ func parseTableMap(body []byte) (*tableMap, error) {
 	if !ok || n > maxColumns || uint64(len(rest)) < n {
 		return nil, errTableMap
 	}
-	t := &tableMap{schema: bytes.Clone(schema), table: bytes.Clone(table), columns: make([]column, n)}
+	t := &tableMap{schema: bytes.Clone(schema), table: bytes.Clone(table), columns: make([]column, n), maria: maria}
 	kinds := rest[:n]
 	size, rest, ok := lenenc(rest[n:])
 	if !ok || uint64(len(rest)) < size {
@@ -181,6 +182,12 @@ func (c *column) character() bool {
 	return false
 }
 
+// collated reports whether the log counts a column among those that have a character set. The servers differ in what else is
+// counted, with the set binary.
+func (t *tableMap) collated(c *column) bool {
+	return c.character() || c.kind == typeGeometry && t.maria || c.kind == typeVector && !t.maria
+}
+
 func (c *column) labelled() bool { return c.kind == typeEnum || c.kind == typeSet }
 
 // optional reads type-length-value metadata (enum Optional_metadata_field_type).
@@ -206,7 +213,7 @@ func (t *tableMap) optional(b []byte) error {
 				i++
 			}
 		case 2, 10: // default charset of character (2) or ENUM and SET (10) columns, then pairs of column and charset
-			which := (*column).character
+			which := t.collated
 			if kind == 10 {
 				which = (*column).labelled
 			} else {
@@ -237,7 +244,7 @@ func (t *tableMap) optional(b []byte) error {
 				i++
 			}
 		case 3, 11: // a charset for each character (3) or ENUM and SET (11) column
-			which := (*column).character
+			which := t.collated
 			if kind == 11 {
 				which = (*column).labelled
 			} else {

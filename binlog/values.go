@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -18,7 +19,9 @@ var (
 	errUnfolds  = errors.New("the value of a COMPRESSED column is larger than limits.row once unpacked; raise limits.row")
 	errCharset  = errors.New("the column's character set is not known here; CONVERT the column to utf8mb4")
 	errLabel    = errors.New("the value is outside of the column's list of labels")
-	errBytes    = errors.New("as: uuid needs 16 bytes")
+	// The catalogue is in utf8mb3: what it has no character for it shows as a question mark.
+	errLabelLost = errors.New("the catalogue shows a question mark in the value's label, which may stand for another character; with SET GLOBAL binlog_row_metadata = 'FULL' the log names labels itself")
+	errBytes     = errors.New("as: uuid needs 16 bytes")
 )
 
 // appendValue writes a value as the server prints it at time zone +00:00. Binary values are the bytes themselves for the payload
@@ -49,18 +52,18 @@ func (f *field) appendValue(dst, v []byte, role event.Role, form event.Form) ([]
 		x := math.Float32frombits(binary.LittleEndian.Uint32(v))
 		at := len(dst)
 		if f.decimals > 0 {
-			dst = strconv.AppendFloat(dst, float64(x), 'f', f.decimals-1, 64)
+			dst = appendFixed(dst, float64(x), f.decimals-1)
 		} else {
-			dst = appendFloat(dst, x)
+			dst = appendFloat(dst, x, f.room)
 		}
 		return zerofill(dst, at, f.width), nil
 	case typeDouble:
 		x := math.Float64frombits(binary.LittleEndian.Uint64(v))
 		at := len(dst)
 		if f.decimals > 0 {
-			dst = strconv.AppendFloat(dst, x, 'f', f.decimals-1, 64)
+			dst = appendFixed(dst, x, f.decimals-1)
 		} else {
-			dst = appendDouble(dst, x)
+			dst = appendDouble(dst, x, f.room)
 		}
 		return zerofill(dst, at, f.width), nil
 	case typeBit:
@@ -108,7 +111,7 @@ func (f *field) appendValue(dst, v []byte, role event.Role, form event.Form) ([]
 		}
 		return appendBinary(dst, v, role, form)
 	case textDecode:
-		return appendText(dst, v, f.enc)
+		return f.enc.appendUTF8(dst, v)
 	}
 	return dst, errCharset
 }
@@ -183,13 +186,16 @@ func (f *field) appendSet(dst []byte, bits uint64) ([]byte, error) {
 // appendLabel: labels are in the column's character set; the catalogue's came as UTF-8 and have kind textAsIs.
 func (f *field) appendLabel(dst, label []byte) ([]byte, error) {
 	if f.labelsUTF8 {
+		if f.astral && bytes.IndexByte(label, '?') >= 0 {
+			return dst, errLabelLost
+		}
 		return append(dst, label...), nil
 	}
 	switch f.text {
 	case textAsIs, textBinary:
 		return append(dst, label...), nil
 	case textDecode:
-		return appendText(dst, label, f.enc)
+		return f.enc.appendUTF8(dst, label)
 	}
 	for _, c := range label {
 		if c >= 0x80 {
