@@ -49,7 +49,9 @@ func (c typed) arrives(t *testing.T, db *shop.MySQL, env ...string) *scene.Scene
 		s.Expect(strconv.Itoa(i + 1))
 	}
 	s.Arrived(p)
-	binary := func(definition string) bool { return strings.Contains(definition, "BINARY") || strings.Contains(definition, "BLOB") }
+	binary := func(definition string) bool {
+		return strings.Contains(definition, "BINARY") || strings.Contains(definition, "BLOB")
+	}
 	for i := range c.rows {
 		r := record(t, s, strconv.Itoa(i+1))
 		what := c.rows[i]
