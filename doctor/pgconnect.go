@@ -62,7 +62,7 @@ func pgUnreachable(o *Postgres, r *pgRefusal) Finding {
 	f := Finding{Severity: Error, Code: codeReach, Why: "outtail cannot start; nothing else could be looked at"}
 	said := ": " + r.Text
 	switch {
-	case strings.Contains(r.Text, "unsupported startup parameter"):
+	case r.State == "08P01", strings.Contains(r.Text, "unsupported startup parameter"):
 		f.Found = "a connection pooler answers, not Postgres" + said
 		f.Repair = "name the server itself in host and port: a pooler cannot carry a replication connection"
 	case r.State == "28000" && strings.Contains(r.Text, "pg_hba"):

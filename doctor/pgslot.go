@@ -43,6 +43,11 @@ func (f *pgFacts) judgeSlot(l *list, o *Postgres) {
 			"SELECT pg_drop_replication_slot("+literal(o.Slot)+");\n"+setTo("now"))
 		return
 	}
+	if s.TwoPhase {
+		l.add(Error, codeSlot, "the slot "+o.Slot+" was made with two_phase", "it sends the rows of prepared transactions before they commit: a start stops here",
+			"name another slot in slot, or\nSELECT pg_drop_replication_slot("+literal(o.Slot)+");\n"+setTo("now"))
+		return
+	}
 	switch {
 	case s.Active:
 		l.ok(codeSlot, "the slot %s is read by process %d (%s)", o.Slot, s.ActivePID, s.Application)

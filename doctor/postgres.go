@@ -93,6 +93,7 @@ type pgSlot struct {
 	Safe         *int64     `json:"safe_wal_size"`
 	Invalidation string     `json:"invalidation_reason"` // 17
 	Conflicting  bool       `json:"conflicting"`         // 16
+	TwoPhase     bool       `json:"two_phase"`           // 14
 	Failover     bool       `json:"failover"`            // 17
 	Synced       bool       `json:"synced"`              // 17
 	Application  string     `json:"-"`                   // application_name of the active process

@@ -23,6 +23,7 @@ type slotFacts struct {
 	Restart      *event.LSN `json:"restart_lsn"`
 	Confirmed    *event.LSN `json:"confirmed_flush_lsn"`
 	WALStatus    string     `json:"wal_status"`
+	TwoPhase     bool       `json:"two_phase"`           // 14
 	Invalidation string     `json:"invalidation_reason"` // 17
 	Conflicting  bool       `json:"conflicting"`         // 16
 }

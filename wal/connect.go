@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"strconv"
@@ -19,8 +20,10 @@ import (
 
 // SQLSTATEs that are told apart (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 const (
+	stateProtocolViolation    = "08P01"
 	stateInvalidAuthorization = "28000"
 	stateInvalidPassword      = "28P01"
+	stateSyntaxError          = "42601"
 	stateNoDatabase           = "3D000"
 	statePrivilege            = "42501"
 	stateUndefinedObject      = "42704"
@@ -32,6 +35,16 @@ const (
 	stateTooManyConnections   = "53300"
 	stateConfigurationLimit   = "53400"
 )
+
+// rendering is what decides how a server writes values as text.
+var rendering = map[string]string{
+	"client_encoding":    "UTF8",
+	"DateStyle":          "ISO, YMD",
+	"TimeZone":           "UTC",
+	"IntervalStyle":      "postgres",
+	"extra_float_digits": "1",
+	"bytea_output":       "hex",
+}
 
 // config builds what pgconn connects with. Everything that PG* variables, ~/.pgpass or a service could add is given, so
 // that the configuration file alone decides.
@@ -64,16 +77,11 @@ func (o *Options) config(replication bool) (*pgconn.Config, error) {
 	// Set at startup they win over what is set for the role or the database, so that values render the same everywhere.
 	cfg.RuntimeParams = map[string]string{
 		"application_name":            "outtail",
-		"client_encoding":             "UTF8",
 		"client_min_messages":         "warning",
-		"DateStyle":                   "ISO, YMD",
-		"TimeZone":                    "UTC",
-		"IntervalStyle":               "postgres",
-		"extra_float_digits":          "1",
-		"bytea_output":                "hex",
 		"standard_conforming_strings": "on",
 		"search_path":                 "pg_catalog",
 	}
+	maps.Copy(cfg.RuntimeParams, rendering)
 	if replication {
 		cfg.RuntimeParams["replication"] = "database"
 	} else {
@@ -121,6 +129,9 @@ func (o *Options) connectFault(err error) *event.Fault {
 			// Roles without REPLICATION are refused with 42501 or, by some services, here.
 		case statePrivilege:
 			return faultReplicationPrivilege(o.place(), o.User)
+		case stateProtocolViolation:
+			// A server knows every parameter that we start with; a pooler refuses those that it cannot keep apart per client.
+			return faultPooler(o.place(), pg.Message)
 		case stateNoDatabase:
 			f.Code, f.Text, f.Immediate = CodeNoDatabase, fmt.Sprintf("the database %s does not exist", showIdent(o.Database)), true
 			f.Hint = "correct `database`"

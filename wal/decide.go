@@ -32,6 +32,10 @@ func decide(o *Options, names []name, from event.Checkpoint, f *facts, history [
 	if f.Slot != nil && (f.Slot.Type != "logical" || f.Slot.Plugin != "pgoutput" || f.Slot.Database != f.Database) {
 		return plan{}, faultForeignSlot(place, o.Slot, f.Slot.Plugin, f.Slot.Database)
 	}
+	if f.Slot != nil && f.Slot.TwoPhase {
+		// The server turns it on for the session whatever we ask for: rows would come before their transaction has committed (I2).
+		return plan{}, faultTwoPhase(place, o.Slot)
+	}
 	if from.Position.IsZero() {
 		return decideFirst(o, f)
 	}

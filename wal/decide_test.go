@@ -56,6 +56,7 @@ func TestStartRule(t *testing.T) {
 		"the slot wins over create":        {func(o *Options, f *facts) { o.Create = true }, "", 0, 100, false},
 		"the slot needs no start":          {func(o *Options, f *facts) { o.Start = "" }, "", 0, 100, false},
 		"the slot after an emptied folder": {func(o *Options, f *facts) { o.RanBefore = true }, "", 0, 100, false},
+		"a slot with two_phase":            {func(o *Options, f *facts) { f.Slot.TwoPhase = true }, CodeTwoPhase, event.Environment, 0, false},
 		"no slot, create":                  {func(o *Options, f *facts) { o.Create, f.Slot = true, nil }, "", 0, 0, true},
 		"no slot, no create":               {func(o *Options, f *facts) { f.Slot = nil }, CodeNoSlot, event.Environment, 0, false},
 		"no slot, earliest":                {func(o *Options, f *facts) { o.Create, o.Start, f.Slot = true, "earliest", nil }, CodeEarliest, event.Environment, 0, false},

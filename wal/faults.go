@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,6 +17,7 @@ const (
 	CodeNoDatabase       = "OT2005"
 	CodeTooOld           = "OT2006"
 	CodeQuery            = "OT2007"
+	CodePooler           = "OT2008"
 	CodeWALLevel         = "OT2010"
 	CodePrivilege        = "OT2011"
 	CodeNoTable          = "OT2012"
@@ -46,6 +48,7 @@ const (
 	CodeColumnGone       = "OT2042"
 	CodePartitionGone    = "OT2043"
 	CodeSlotLimit        = "OT2044"
+	CodeTwoPhase         = "OT2045"
 	CodeConnectionLost   = "OT2050"
 	CodeSlotActive       = "OT2051"
 	CodeLogRemoved       = "OT2052"
@@ -96,6 +99,13 @@ func accept(code string) string { return fmt.Sprintf(waysAccept, code) }
 
 func faultTooOld(place string, version int) *event.Fault {
 	return immediate(CodeTooOld, place, fmt.Sprintf("the server's version %d.%d is older than 13", version/10000, version%10000), "use Postgres 13 or newer")
+}
+
+func faultPooler(place, said string) *event.Fault {
+	f := immediate(CodePooler, place, "a connection pooler stands between: it carries neither the session's settings nor a replication connection",
+		"connect directly: name the server itself in host and port")
+	f.Op, f.Err = opConnect, errors.New(said)
+	return f
 }
 
 func faultWALLevel(place, level string) *event.Fault {
@@ -150,6 +160,12 @@ func faultColumnList(place, pub string, n name, column string) *event.Fault {
 func faultSentAsRoot(place, pub string, n, root name) *event.Fault {
 	return immediate(CodePartition, place, fmt.Sprintf("the publication %s sends the rows of %s as those of %s", showIdent(pub), n, root),
 		fmt.Sprintf("name %s in `tables`, or ALTER PUBLICATION %s SET (publish_via_partition_root = false);", root, quoteIdent(pub)))
+}
+
+func faultTwoPhase(place, slot string) *event.Fault {
+	return immediate(CodeTwoPhase, place+" slot "+slot, "the slot was made with two_phase: it sends the rows of prepared transactions before they commit, and never again",
+		fmt.Sprintf("name another slot in `slot`; or drop this one with SELECT pg_drop_replication_slot(%s); and let outtail make it, which begins at the end of the log (from Postgres 18 on, over a replication connection: ALTER_REPLICATION_SLOT %s ( TWO_PHASE false );)",
+			quoteLiteral(slot), quoteIdent(slot)))
 }
 
 func faultNoSlot(place, slot string) *event.Fault {

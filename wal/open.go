@@ -83,12 +83,15 @@ func (s *Source) prepare(ctx context.Context) (_ *setup, err error) {
 		return nil, err
 	}
 	id, err := pglogrepl.IdentifySystem(ctx, u.repl)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == stateSyntaxError {
+		return nil, faultPooler(s.o.place(), pg.Message) // the command came over an ordinary connection
+	}
 	if err != nil {
 		return nil, s.o.queryFault("identify the server", err)
 	}
 	u.facts.SystemID, u.facts.Timeline, u.facts.Database = id.SystemID, uint32(id.Timeline), id.DBName
 	u.facts.End = max(u.facts.End, event.LSN(id.XLogPos))
-	if u.facts.SenderLimit, err = senderLimit(ctx, u.repl); err != nil {
+	if u.facts.SenderLimit, err = s.settings(ctx, u.repl); err != nil {
 		return nil, s.o.queryFault(opStart, err)
 	}
 	if u.facts.Slot, err = u.cat.slot(ctx, s.o.Slot); err != nil {
@@ -100,16 +103,27 @@ func (s *Source) prepare(ctx context.Context) (_ *setup, err error) {
 	return u, nil
 }
 
-// senderLimit asks the walsender itself, since the setting may be the role's.
-func senderLimit(ctx context.Context, repl *pgconn.PgConn) (time.Duration, error) {
-	res, err := repl.Exec(ctx, `SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'`).ReadAll()
+// settings asks the walsender itself for wal_sender_timeout, which may be the role's, and whether what we set at startup
+// holds: a pooler that was told to ignore such settings would have values rendered in another form.
+func (s *Source) settings(ctx context.Context, repl *pgconn.PgConn) (time.Duration, error) {
+	res, err := repl.Exec(ctx, `SELECT lower(name), setting FROM pg_settings`).ReadAll()
 	if err != nil {
 		return 0, err
 	}
-	if len(res) != 1 || len(res[0].Rows) != 1 {
+	found := map[string]string{}
+	for _, r := range res[0].Rows {
+		found[string(r[0])] = string(r[1])
+	}
+	for name, want := range rendering {
+		if got, ok := found[strings.ToLower(name)]; ok && got != want {
+			return 0, faultPooler(s.o.place(), fmt.Sprintf("%s was set to %s and is %s", name, want, got))
+		}
+	}
+	limit, err := time.ParseDuration(found["wal_sender_timeout"] + "ms")
+	if err != nil {
 		return time.Minute, nil
 	}
-	return time.ParseDuration(string(res[0].Rows[0][0]) + "ms")
+	return limit, nil
 }
 
 // open decides, creates what is to be created, starts the stream and then looks once more: what moved between the first
@@ -373,7 +387,11 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	cp := from
 	cp.Position, cp.Prefix, cp.Accepted = c.position, p.Prefix, nil
 	cp.Depends, cp.Selection = d.json(), d.Selection
-	o.Logger.Info("streaming", "slot", o.Slot, "publication", o.Publication, "lsn", p.At.String(), "timeline", f.Timeline, "server_version", f.Version)
+	retained := int64(-1) // what the server keeps for the slot, whoever forgot about it
+	if f.Slot != nil && f.Slot.Restart != nil && f.End >= *f.Slot.Restart {
+		retained = int64(f.End - *f.Slot.Restart)
+	}
+	o.Logger.Info("streaming", "retained_bytes", retained, "slot", o.Slot, "publication", o.Publication, "lsn", p.At.String(), "timeline", f.Timeline, "server_version", f.Version)
 	return cp
 }
 

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/url"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"github.com/testcontainers/testcontainers-go"
 )
 
 // PostgresOptions shapes a server.
@@ -39,21 +41,8 @@ func StartPostgres(t testing.TB, version string, opts PostgresOptions) *Postgres
 }
 
 func runPostgres(ctx context.Context, version string, opts PostgresOptions) (*Postgres, error) {
-	settings := map[string]string{
-		"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "40", "max_connections": "150", "max_prepared_transactions": "20",
-		// A killed process loses nothing that it has written; only a power cut would, and that is not tested.
-		"fsync": "off", "shared_buffers": "64MB",
-	}
-	for k, v := range opts.Settings {
-		settings[k] = v
-	}
-	cmd := []string{"postgres"}
-	for k, v := range settings {
-		if v != "" {
-			cmd = append(cmd, "-c", k+"="+v)
-		}
-	}
-	s := spec{kind: "postgres" + version, image: image("OUTTAIL_POSTGRES"+version+"_IMAGE", "postgres:"+version), ports: 1, memory: 2 << 30}
+	cmd := append([]string{"postgres"}, arguments(postgresSettings(opts.Settings))...)
+	s := spec{kind: "postgres" + version, image: postgresImage(version), ports: 1, memory: 2 << 30}
 	s.container = func([]int) ([]string, map[string]string, []int) {
 		return cmd, map[string]string{"POSTGRES_PASSWORD": RootPassword}, []int{5432}
 	}
@@ -61,7 +50,41 @@ func runPostgres(ctx context.Context, version string, opts PostgresOptions) (*Po
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{server: server{c: c}, Host: host, Port: ports[0], Version: version}
+	p := newPostgres(c, ports[0], version)
+	if err := p.await(ctx); err != nil {
+		p.terminate()
+		return nil, err
+	}
+	return p, nil
+}
+
+func postgresImage(version string) string {
+	return image("OUTTAIL_POSTGRES"+version+"_IMAGE", "postgres:"+version)
+}
+
+// postgresSettings are the defaults with what a test wants otherwise.
+func postgresSettings(own map[string]string) map[string]string {
+	settings := map[string]string{
+		"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "40", "max_connections": "150", "max_prepared_transactions": "20",
+		// A killed process loses nothing that it has written; only a power cut would, and that is not tested.
+		"fsync": "off", "shared_buffers": "64MB",
+	}
+	maps.Copy(settings, own)
+	return settings
+}
+
+func arguments(settings map[string]string) []string {
+	var args []string
+	for k, v := range settings {
+		if v != "" {
+			args = append(args, "-c", k+"="+v)
+		}
+	}
+	return args
+}
+
+func newPostgres(c *testcontainers.DockerContainer, port int, version string) *Postgres {
+	p := &Postgres{server: server{c: c}, Host: host, Port: port, Version: version}
 	p.ready = func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, p.ConnString("postgres"))
 		if err != nil {
@@ -70,11 +93,7 @@ func runPostgres(ctx context.Context, version string, opts PostgresOptions) (*Po
 		defer conn.Close(ctx)
 		return conn.Ping(ctx)
 	}
-	if err := p.await(ctx); err != nil {
-		p.terminate()
-		return nil, err
-	}
-	return p, nil
+	return p
 }
 
 // Addr is host:port.

@@ -19,6 +19,8 @@ mariadb:10.11|bookworm|mariadb-server-core,mariadb-client-core,gzip|mariadb VERS
 mariadb:11.8|trixie|mariadb-server-core,mariadb-client-core,gzip|mariadb VERSION=11.8
 postgres:15|bookworm|postgresql-15|postgres PG=15
 postgres:17|trixie|postgresql-17|postgres PG=17
+pgbouncer:1.18|bookworm|pgbouncer|pgbouncer VERSION=1.18
+pgbouncer:1.24|trixie|pgbouncer|pgbouncer VERSION=1.24
 kafka:4.1.1|trixie|openjdk-21-jre-headless|kafka VERSION=4.1.1
 '
 spec() { grep "^$1|" <<<"$specs" || { echo "build.sh: no image $1 (see build.sh list)" >&2; exit 2; }; }

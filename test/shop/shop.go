@@ -69,6 +69,17 @@ func NewPostgres(t testing.TB, s *harness.Postgres, via *harness.Proxy) *Postgre
 	return p
 }
 
+// On is the same shop on another server that has its database, a promoted standby.
+func (p *Postgres) On(t testing.TB, s *harness.Postgres) *Postgres {
+	there := *p
+	there.Server, there.host, there.port = s, s.Host, s.Port
+	pool, err := pgxpool.New(t.Context(), s.ConnString(p.DB))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	there.pool = pool
+	return &there
+}
+
 // Slot is the slot's name: unique, since slots are the server's and not the database's.
 func (p *Postgres) Slot() string { return "outtail_" + strings.ReplaceAll(p.DB, "-", "_") }
 

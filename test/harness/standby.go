@@ -1,0 +1,75 @@
+package harness
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// standbyScript copies the primary, once, and runs on the copy.
+const standbyScript = `set -e
+d=${PGDATA:-/var/lib/postgresql/data}
+mkdir -p "$d" && chown postgres:postgres "$d" && chmod 700 "$d"
+as="setpriv --reuid postgres --regid postgres --init-groups --"
+[ -s "$d/PG_VERSION" ] || $as pg_basebackup -D "$d" -d "$PRIMARY" -X stream -c fast -R -C -S standby
+exec $as postgres -D "$d" "$@"`
+
+// StartStandby runs a hot standby of a server of the test's own, over streaming replication and a physical slot; hot_standby_feedback
+// is on, so that it can hold copies of failover slots. It ends with the test.
+func StartStandby(t testing.TB, primary *Postgres) *Postgres {
+	t.Helper()
+	ctx := context.Background()
+	primary.Exec(t, "postgres", `DO $$ BEGIN EXECUTE format('COPY (SELECT ''host replication all all scram-sha-256'') TO PROGRAM %L',
+		'cat >> ' || current_setting('hba_file')); PERFORM pg_reload_conf(); END $$`)
+	ip, err := primary.c.ContainerIP(ctx)
+	require.NoError(t, err)
+	cmd := append([]string{"bash", "-c", standbyScript, "standby"}, arguments(postgresSettings(map[string]string{"hot_standby_feedback": "on"}))...)
+	s := spec{kind: "postgres" + primary.Version + "-standby", image: postgresImage(primary.Version), ports: 1, memory: 2 << 30}
+	s.container = func([]int) ([]string, map[string]string, []int) {
+		conn := "host=" + ip + " port=5432 user=postgres password=" + RootPassword + " dbname=postgres"
+		return cmd, map[string]string{"PRIMARY": conn}, []int{5432}
+	}
+	c, ports, err := s.run(ctx)
+	require.NoError(t, err)
+	p := newPostgres(c, ports[0], primary.Version)
+	t.Cleanup(p.terminate)
+	require.NoError(t, p.await(ctx))
+	return p
+}
+
+// Detach ends a standby's replication: what the primary writes from now on it never sees.
+func (p *Postgres) Detach(t testing.TB) {
+	t.Helper()
+	p.Exec(t, "postgres", "ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+	require.Eventually(t, func() bool {
+		return p.Scalar(t, "postgres", "SELECT count(*) FROM pg_stat_wal_receiver") == "0"
+	}, Patience, 100*time.Millisecond)
+}
+
+// Promote makes a standby a primary, on a timeline of its own.
+func (p *Postgres) Promote(t testing.TB) {
+	t.Helper()
+	p.Exec(t, "postgres", "SELECT pg_promote(true, 100)")
+	require.Eventually(t, func() bool {
+		return p.Scalar(t, "postgres", "SELECT pg_is_in_recovery()") == "false"
+	}, Patience, 100*time.Millisecond)
+}
+
+// CaughtUp waits until a standby has replayed what the primary has written.
+func (p *Postgres) CaughtUp(t testing.TB, primary *Postgres) {
+	t.Helper()
+	end := primary.Scalar(t, "postgres", "SELECT pg_current_wal_lsn()")
+	require.Eventually(t, func() bool {
+		return p.Scalar(t, "postgres", "SELECT pg_last_wal_replay_lsn() >= '"+end+"'::pg_lsn") == "true"
+	}, Patience, 100*time.Millisecond)
+}
+
+// Fork makes a server go into recovery and be promoted: its own timeline ends and the next one begins, with the same slots.
+func (p *Postgres) Fork(t testing.TB) {
+	t.Helper()
+	p.Exec(t, "postgres", `DO $$ BEGIN EXECUTE format('COPY (SELECT 1) TO PROGRAM %L', 'cat > ' || current_setting('data_directory') || '/standby.signal'); END $$`)
+	p.Restart(t)
+	p.Promote(t)
+}
