@@ -8,7 +8,7 @@ import (
 )
 
 // What a pooler says to a parameter that it does not know: a server has no such answer.
-func TestAPoolerIsToldAsThat(t *testing.T) {
+func TestB143APoolerIsToldAsThat(t *testing.T) {
 	o := &Options{Host: "h", Port: 6432, Database: "d"}
 	f := o.connectFault(&pgconn.PgError{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: replication"})
 	require.Equal(t, CodePooler, f.Code)
