@@ -25,6 +25,8 @@ type Message struct {
 	// Aggregate names the aggregate for holding and parking: events of one aggregate never overtake each other, across
 	// topics. Equal strings, same aggregate.
 	Aggregate string
+	// OnPoison is what becomes of the event if it cannot be delivered for its own sake.
+	OnPoison Policy
 	// ID is the event's id as text, for messages to operators. Commit is the commit time, for latency.
 	ID     string
 	Commit time.Time

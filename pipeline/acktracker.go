@@ -43,6 +43,10 @@ type slot struct {
 	topic  string
 	sentAt int64 // monotonic nanoseconds of the hand-over, 0 if never sent
 	flight *flight
+	// ev and m are what may have to be kept in the dead-letter store; replay is the entry that is sent again from there.
+	ev     *event.Event
+	m      *event.Message
+	replay *replayed
 }
 
 type slotState uint8
@@ -154,7 +158,9 @@ func (t *ackTracker) advance() {
 			t.inTx, t.inRows = s.tx, s.index+1
 		}
 		t.base++
-		t.passed++
+		if s.replay == nil { // which was counted when it was parked
+			t.passed++
+		}
 		f := s.flight
 		t.slots.pop()
 		if f != nil {

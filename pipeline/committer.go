@@ -150,15 +150,16 @@ func (c *Committer) snapshotPipelines() []*Pipeline {
 }
 
 type saving struct {
-	cp event.Checkpoint
-	s  *session
+	cp   event.Checkpoint
+	s    *session
+	base uint64 // the events before it are what cp stands behind
 }
 
 func (c *Committer) save(ctx context.Context, ps []*Pipeline) error {
 	entries := make(map[*Pipeline]saving, len(ps))
 	for _, p := range ps {
-		if cp, s, ok := p.snapshot(); ok {
-			entries[p] = saving{cp, s}
+		if s, ok := p.snapshot(); ok {
+			entries[p] = s
 		}
 	}
 	if len(entries) == 0 {
@@ -181,7 +182,7 @@ func (c *Committer) write(ctx context.Context, entries map[*Pipeline]saving) err
 			continue
 		}
 		c.observer.Saved(p.opts.Name, now.Sub(start), now)
-		p.saved(s.cp, s.s, now)
+		p.saved(s, now)
 	}
 	return err
 }

@@ -159,6 +159,8 @@ type fakeSink struct {
 	closed bool
 }
 
+func (s *fakeSink) answerTo(a Acks) { s.acks = a }
+
 func (s *fakeSink) Open(context.Context) (event.SinkID, error) {
 	if s.down {
 		return event.SinkID{}, &event.Fault{Code: "OT5001", Class: event.Retry, Op: "connect", Text: "no broker answers", Hint: "start one"}
@@ -192,6 +194,9 @@ func (s *fakeSink) Send(ctx context.Context, m *event.Message) error {
 	}()
 	return nil
 }
+
+// Discard lets go of what was never acked.
+func (s *fakeSink) Discard(seqs []uint64) []uint64 { return seqs }
 
 func (s *fakeSink) Flush(ctx context.Context) error {
 	done := make(chan struct{})
@@ -279,6 +284,9 @@ func (nothing) Sent(string, string, int)                     {}
 func (nothing) Acked(string, string, int)                    {}
 func (nothing) SendError(string, event.Class)                {}
 func (nothing) SendUnknown(string, int)                      {}
+func (nothing) Parked(string, string, int)                   {}
+func (nothing) DeadLetters(string, int, time.Duration)       {}
+func (nothing) Replayed(string, string, int)                 {}
 func (nothing) Latency(string, time.Duration, time.Duration) {}
 func (nothing) InFlight(string, int, int64)                  {}
 func (nothing) OldestUnacked(string, time.Duration)          {}
@@ -309,7 +317,7 @@ func start(src *fakeSource, sink *fakeSink, store *fakeStore, tune func(*Options
 		tune(&o)
 	}
 	p := New(o)
-	sink.acks = p
+	o.Sink.(interface{ answerTo(Acks) }).answerTo(p)
 	committing, endCommitter := context.WithCancel(context.Background())
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})

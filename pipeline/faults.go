@@ -44,6 +44,21 @@ func faultSourceLost(cause *event.Fault) *event.Fault {
 	return &f
 }
 
+func faultNotStreaming(name string) *event.Fault {
+	return &event.Fault{Code: "OT6006", Class: event.Retry, Op: "replay parked events", Place: name, Text: "the pipeline does not stream now",
+		Hint: "look at /readyz or the log for what holds it up, and ask again when it streams"}
+}
+
+func faultGone(e *event.Parked) *event.Fault {
+	return &event.Fault{Code: "OT6007", Class: event.Record, Op: "replay a parked event", Place: e.Place(), Text: "its row is not in the dead-letter store",
+		Hint: "the row could not be read when it was parked; mend what its text names and read it again: outtail checkpoint set -c FILE --pipeline P --to POSITION --reason R"}
+}
+
+func faultNowDropped(e *event.Parked) *event.Fault {
+	return &event.Fault{Code: "OT6008", Class: event.Record, Op: "replay a parked event", Place: e.Place(), Text: "the routes drop it now",
+		Hint: "skip it (outtail dlq skip), or name a topic (outtail dlq replay --topic)"}
+}
+
 func faultBrokenContract(what string, seq uint64) *event.Fault {
 	return &event.Fault{
 		Code: "OT6004", Class: event.Internal, Op: "track acks", Text: fmt.Sprintf("%s (event number %d)", what, seq),

@@ -53,6 +53,10 @@ type Sink interface {
 	// Send hands a message over. It blocks only for backpressure. The message stays valid and unchanged until the acked
 	// prefix has passed it. An error means that the message was not taken (ctx ended, or sink closed).
 	Send(ctx context.Context, m *event.Message) error
+	// Discard takes messages back that failed, or are held behind one that failed, because they are kept elsewhere now. It
+	// gives those that it let go of: nothing will be answered for them any more. The others are on their way, and are acked or
+	// failed like any. Not called from within Acks.
+	Discard(seqs []uint64) (dropped []uint64)
 	// Flush waits until everything that was sent is acked or failed, or ctx ends.
 	Flush(ctx context.Context) error
 	// Close ends the client without waiting for unacked messages.
@@ -101,6 +105,39 @@ type Store interface {
 	Save(ctx context.Context, entries map[string]event.Checkpoint) error
 }
 
+// DeadLetters keeps events that cannot be delivered, until a person decides (design: failures). It has room for a bounded number
+// of them; Park's fault is of class Safety when it is full, so that the pipeline halts. Safe for concurrent use.
+type DeadLetters interface {
+	// Each gives what is kept of a pipeline from an order on, without rows, until visit returns an error. The entry is visit's only
+	// until it returns.
+	Each(pipeline string, from int64, visit func(*event.Parked) error) error
+	// Park adds entries. They are durable when it returns.
+	Park(ctx context.Context, pipeline string, entries []event.Parked) error
+	// Get gives one with its row; nil where there is none.
+	Get(pipeline string, order int64) (*event.Parked, error)
+	// End closes entries, or removes those of which tombstone is false. Durable when it returns.
+	End(ctx context.Context, pipeline string, ended []Ending) error
+	// Tried counts a delivery that failed again.
+	Tried(ctx context.Context, pipeline string, order int64, f *event.Fault) error
+	// Oldest is when the oldest open entry was parked; zero where there is none.
+	Oldest(pipeline string) time.Time
+	// Sweep removes entries that ended.
+	Sweep(ctx context.Context, pipeline string, orders []int64) error
+}
+
+// Ending is how one entry ends.
+type Ending struct {
+	Order     int64
+	How       event.Ended
+	Tombstone bool // the row may be read again, so that this has to be remembered
+}
+
+// Coverer is a Source that can tell whether the transaction of an id (Tx.ID) lies before a position. What it cannot tell counts
+// as before it: an event kept twice is sent twice, and one that is missed would be overtaken.
+type Coverer interface {
+	Covers(p event.Position, tx string) bool
+}
+
 // Observer sees what happens, for metrics and tests. Calls are cheap, from any goroutine, and never block. Counts are
 // deltas.
 type Observer interface {
@@ -111,6 +148,12 @@ type Observer interface {
 	Acked(pipeline, topic string, events int)
 	SendError(pipeline string, c event.Class)
 	SendUnknown(pipeline string, events int)
+	// Parked counts events that were put into the dead-letter store; the reason is a code, or "behind".
+	Parked(pipeline, reason string, events int)
+	// DeadLetters is how many events are open in the store, and since when the oldest is.
+	DeadLetters(pipeline string, open int, oldest time.Duration)
+	// Replayed counts events that were sent again from the store, by result: acked or failed.
+	Replayed(pipeline, result string, events int)
 	// Latency is commit to ack and send to ack of one acked message.
 	Latency(pipeline string, commitToAck, sendToAck time.Duration)
 	InFlight(pipeline string, events int, bytes int64)

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -59,21 +60,46 @@ func (p *Pipeline) one(ctx context.Context, ev *event.Event, m *event.Message, f
 	if err := p.w.admit(ctx, ev.Size); err != nil {
 		return err
 	}
+	if err := p.lockSending(ctx); err != nil {
+		return err
+	}
+	defer p.sending.Unlock()
 	m.Partition = -1
 	m.Commit, m.Size = ev.Tx.Commit, ev.Size
 	decision, err := p.prepare(ev, m)
-	if err != nil {
-		return p.poison(ctx, ev, m, f, err)
+	if m.OnPoison != event.Halt {
+		m.ID = cmp.Or(m.ID, idOf(ev))
 	}
-	sl := slot{size: ev.Size, tx: ev.Tx, index: ev.Index, flight: f}
-	if decision == Drop {
-		seq := p.w.add(sl)
-		p.w.settle(seq)
+	sl := slot{size: ev.Size, tx: ev.Tx, index: ev.Index, flight: f, ev: ev, m: m}
+	if err == nil && decision == Drop {
+		p.w.settle(p.w.add(sl))
 		p.opts.Observer.Filtered(p.opts.Name, "dropped", 1)
 		return nil
 	}
-	sl.topic, sl.sentAt = m.Topic, time.Now().UnixNano()
-	m.Seq = p.w.add(sl)
+	if err == nil {
+		sl.topic, sl.sentAt = m.Topic, time.Now().UnixNano()
+	}
+	seq, verdict, known, job := p.w.enter(sl)
+	m.Seq = seq
+	switch verdict {
+	case behind:
+		p.parker.put(job)
+		return nil
+	case keptBefore:
+		p.w.settle(seq)
+		return nil
+	case endedBefore:
+		if known.ended == event.Skipped {
+			p.w.settle(seq)
+			p.opts.Observer.Filtered(p.opts.Name, "skipped", 1)
+			return nil
+		}
+		// It was replayed, and is sent again in its place in the form that was accepted.
+		err = p.asAccepted(known.order, ev, m, err)
+	}
+	if err != nil {
+		return p.unprepared(ctx, seq, ev, m, err)
+	}
 	if err := p.opts.Sink.Send(ctx, m); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -89,32 +115,80 @@ func (p *Pipeline) one(ctx context.Context, ev *event.Event, m *event.Message, f
 	return nil
 }
 
+// lockSending takes the turn to hand something to the sink. It is uncontended but for replays, which may shut the loop out for
+// as long as they empty a queue.
+func (p *Pipeline) lockSending(ctx context.Context) error {
+	for {
+		p.sending.Lock()
+		shut := p.shut.Load()
+		if shut == nil {
+			return nil
+		}
+		p.sending.Unlock()
+		select {
+		case <-*shut:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// shutLoop keeps the loop from handing anything to the sink until open is called.
+func (p *Pipeline) shutLoop() (open func()) {
+	shut := make(chan struct{})
+	p.shut.Store(&shut)
+	p.sending.Lock() // what the loop has begun is over
+	p.sending.Unlock()
+	return func() {
+		p.shut.Store(nil)
+		close(shut)
+	}
+}
+
+// prepare routes and transforms. Where the row itself is damaged it is routed all the same, as far as it can be read, so that
+// its aggregate and its policy are known.
 func (p *Pipeline) prepare(ev *event.Event, m *event.Message) (Decision, error) {
+	d, err := p.opts.Router.Route(ev, m)
 	if ev.Err != nil {
+		if !p.wholeAggregate(ev) {
+			m.Aggregate, m.Key = "", nil
+		}
 		return Deliver, ev.Err
 	}
-	d, err := p.opts.Router.Route(ev, m)
 	if err != nil || d == Drop {
 		return d, err
 	}
 	return Deliver, p.opts.Transformer.Transform(ev, m)
 }
 
-// poison applies the policy halt to an event that cannot be delivered for its own sake: it takes its place in the order,
-// unsettled, so that no position passes it, and the pipeline ends.
-func (p *Pipeline) poison(ctx context.Context, ev *event.Event, m *event.Message, f *flight, err error) error {
+// wholeAggregate says whether what names the aggregate of a damaged row could be read.
+func (p *Pipeline) wholeAggregate(ev *event.Event) bool {
+	for _, role := range []event.Role{event.AggregateType, event.AggregateID, event.Key} {
+		if p.opts.Columns[role].Mapped() && !ev.Row[role].Set {
+			return false
+		}
+	}
+	return true
+}
+
+// unprepared deals with an event that cannot become a message: its slot stands, unsettled, until its policy was applied. Where
+// that is to halt, nothing is read behind it.
+func (p *Pipeline) unprepared(ctx context.Context, seq uint64, ev *event.Event, m *event.Message, err error) error {
 	cause := event.AsFault(err)
 	if cause == nil {
 		cause = faultUnclassified("prepare an event", err)
 	}
-	seq := p.w.add(slot{size: ev.Size, tx: ev.Tx, index: ev.Index, flight: f})
 	p.opts.Observer.SendError(p.opts.Name, cause.Class)
-	if cause.Class == event.Record {
-		cause = faultHalted(idOf(ev), placeOf(ev), cause)
+	if cause.Class != event.Record {
+		p.fail(cause, seq)
+	} else {
+		p.poison(seq, m, ev, cause, false)
 	}
-	p.fail(cause, seq)
-	<-ctx.Done() // fail ends the context of reading
-	return errFailed
+	if p.failed() != nil {
+		<-ctx.Done() // fail ends the context of reading
+		return errFailed
+	}
+	return nil
 }
 
 // idOf is the event's id for messages to operators, "" where it is not known.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outtail/outtail/event"
@@ -21,6 +22,10 @@ type Options struct {
 	Committer   *Committer
 	Observer    Observer
 	Log         *slog.Logger
+	// DeadLetters keeps events that cannot be delivered; without it, or where the policy says so, the pipeline halts.
+	DeadLetters DeadLetters
+	// Columns is the mapping: what of it names the aggregate must be read before an event can be parked.
+	Columns event.Columns
 
 	InFlightEvents int
 	InFlightBytes  int64
@@ -33,10 +38,18 @@ type Options struct {
 // Pipeline is one source, one sink and what lies between. Make it with New, wire its Acks and Conditions into the sink
 // and the source with Bind, and Run it once.
 type Pipeline struct {
-	opts  Options
-	w     *window
-	conds conditions
-	log   *slog.Logger
+	opts   Options
+	w      *window
+	parker *parker
+	conds  conditions
+	log    *slog.Logger
+	// sending is held by whoever hands events to the sink: the loop, or a replay.
+	sending sync.Mutex
+	shut    atomic.Pointer[chan struct{}] // set while a replay keeps the loop waiting
+	// replaying is held by one replay, or skip, at a time.
+	replaying    sync.Mutex
+	parkedLoaded bool            // only the pipeline's goroutine looks
+	ended        context.Context // of Run: over when reading is
 
 	mu       sync.Mutex
 	state    State
@@ -67,6 +80,7 @@ var errFailed = errors.New("the pipeline failed")
 func New(o Options) *Pipeline {
 	p := &Pipeline{opts: o, log: o.Log.With("pipeline", o.Name), since: time.Now()}
 	p.w = newWindow(o.InFlightEvents, o.InFlightBytes, o.Committer.notify, time.Now)
+	p.parker = newParker(p)
 	p.conds.log = p.log
 	p.conds.changed = p.conditionsChanged
 	o.Committer.register(p)
@@ -86,9 +100,12 @@ func (p *Pipeline) Acked(seq uint64) {
 	if !ok {
 		return // acked twice: harmless
 	}
+	if s.replay != nil {
+		s.replay.answer(nil)
+	}
 	o := p.opts.Observer
 	o.Acked(p.opts.Name, s.topic, 1)
-	if s.sentAt != 0 {
+	if s.sentAt != 0 && s.replay == nil {
 		now := time.Now()
 		var commit time.Duration
 		if s.tx != nil {
@@ -98,22 +115,26 @@ func (p *Pipeline) Acked(seq uint64) {
 	}
 }
 
-// Failed implements Acks: a message failed for its own sake, or finally. The policy is halt: nothing after it is acked
-// in the position, since the prefix stands before it (I1).
+// Failed implements Acks: a message failed for its own sake, or finally. Nothing passes it before its policy was applied: the
+// prefix stands before it (I1).
 func (p *Pipeline) Failed(seq uint64, err error) {
 	f := event.AsFault(err)
 	if f == nil {
 		f = faultUnclassified("send", err)
 	}
 	p.opts.Observer.SendError(p.opts.Name, f.Class)
-	if f.Class == event.Record {
-		place, ok := p.w.place(seq)
-		if !ok {
-			place = f.Place
-		}
-		f = faultHalted("", place, f)
+	sl, ok := p.w.look(seq)
+	switch {
+	case f.Class != event.Record:
+		p.fail(f, seq)
+	case !ok:
+		p.fail(faultHalted("", f.Place, f), seq)
+	case sl.replay != nil:
+		sl.replay.answer(f)
+		p.parker.put(keeping{seq: seq, sent: true, lost: true, ev: sl.ev, m: sl.m})
+	default:
+		p.poison(seq, sl.m, sl.ev, f, true)
 	}
-	p.fail(f, seq)
 }
 
 // Reopened implements Acks.
@@ -174,8 +195,16 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	p.mu.Lock()
-	p.stop = stop
+	p.stop, p.ended = stop, reading
 	p.mu.Unlock()
+	// What fails while draining is still kept: the parker outlives reading.
+	parking, endParking := context.WithCancel(context.WithoutCancel(ctx))
+	parked := make(chan struct{})
+	go func() { // ends with Run
+		defer close(parked)
+		p.parker.run(parking)
+	}()
+	defer func() { endParking(); <-parked }()
 
 	monitor := make(chan struct{})
 	go func() { // ends with Run
@@ -405,6 +434,10 @@ func (p *Pipeline) runSession(ctx context.Context, until time.Time) (opened bool
 	if !p.sinkOpen && accepts(from, codeOtherCluster) {
 		start.Accepted = []string{codeOtherCluster}
 	}
+	if err := p.loadParked(start); err != nil {
+		_ = src.Close()
+		return false, err
+	}
 	s := &session{start: start, depends: start.Depends}
 
 	p.mu.Lock()
@@ -508,12 +541,12 @@ func (p *Pipeline) endSession(ctx context.Context) {
 }
 
 // snapshot is what is to be saved now; false where there is nothing.
-func (p *Pipeline) snapshot() (event.Checkpoint, *session, bool) {
+func (p *Pipeline) snapshot() (saving, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.session
 	if s == nil {
-		return event.Checkpoint{}, nil, false
+		return saving{}, false
 	}
 	g := p.w.take()
 	cp := s.start
@@ -534,7 +567,7 @@ func (p *Pipeline) snapshot() (event.Checkpoint, *session, bool) {
 	cp.Sink = p.stored.Sink
 	cp.SavedAt, cp.Version = time.Now().UTC(), p.opts.Version
 	cp.Events = p.base + g.passed
-	return cp, s, true
+	return saving{cp, s, g.base}, true
 }
 
 // samePlace says that no transaction lies between two positions of one server.
@@ -543,13 +576,15 @@ func samePlace(a, b event.Position) bool {
 }
 
 // saved is called by the committer after fsync. Only now the source may hear of it (I4).
-func (p *Pipeline) saved(cp event.Checkpoint, s *session, at time.Time) {
+func (p *Pipeline) saved(what saving, at time.Time) {
+	cp := what.cp
 	p.mu.Lock()
 	p.stored, p.lastSave = cp, at
-	current := s != nil && s == p.session
+	current := what.s != nil && what.s == p.session
 	p.mu.Unlock()
 	p.Condition("checkpoint", nil)
 	if current {
+		p.parker.sweep(p.w.passedBelow(what.base))
 		p.opts.Source.Confirm(cp.Position)
 	}
 }
@@ -630,6 +665,13 @@ func (p *Pipeline) monitor(ctx context.Context) {
 				age = max(0, now.Sub(oldest))
 			}
 			o.OldestUnacked(name, age)
+			if d := p.opts.DeadLetters; d != nil {
+				var since time.Duration
+				if at := d.Oldest(name); !at.IsZero() {
+					since = max(0, now.Sub(at))
+				}
+				o.DeadLetters(name, p.w.openParked(), since)
+			}
 			p.mu.Lock()
 			open, last := p.session != nil, p.lastTx
 			p.mu.Unlock()

@@ -14,11 +14,12 @@ type window struct {
 	maxEvents int
 	maxBytes  int64
 
-	mu   sync.Mutex
-	t    ackTracker
-	room chan struct{} // signalled, capacity 1, when waiting and something passed
-	wait bool
-	zero chan struct{} // closed and replaced when nothing is in flight
+	mu      sync.Mutex
+	t       ackTracker
+	parked  parkedSet
+	room    chan struct{} // signalled when something passed and somebody waits: the loop, a replay, or both
+	waiting int
+	zero    chan struct{} // closed and replaced when nothing is in flight
 
 	ackedSince int       // passed since the last snapshot
 	idleAt     time.Time // when the last event passed and left nothing in flight
@@ -30,7 +31,7 @@ type window struct {
 }
 
 func newWindow(maxEvents int, maxBytes int64, notify func(), now func() time.Time) *window {
-	w := &window{maxEvents: maxEvents, maxBytes: maxBytes, room: make(chan struct{}, 1), notify: notify, now: now}
+	w := &window{maxEvents: maxEvents, maxBytes: maxBytes, room: make(chan struct{}, 2), notify: notify, now: now, parked: newParkedSet()}
 	w.idleAt = now()
 	return w
 }
@@ -41,15 +42,24 @@ func (w *window) admit(ctx context.Context, size int) error {
 	for {
 		w.mu.Lock()
 		ok := w.t.events == 0 || (w.t.events < w.maxEvents && w.t.bytes+int64(size) <= w.maxBytes)
-		w.wait = !ok
+		if !ok {
+			w.waiting++
+		}
 		w.mu.Unlock()
 		if ok {
 			return nil
 		}
+		var err error
 		select {
 		case <-w.room:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			err = context.Cause(ctx)
+		}
+		w.mu.Lock()
+		w.waiting--
+		w.mu.Unlock()
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -92,9 +102,9 @@ func (w *window) settle(seq uint64) (s slot, ok bool) {
 	if p := w.t.find(seq); p != nil {
 		s = *p
 	}
-	passed := w.t.passed
+	base := w.t.base
 	ok = w.t.settle(seq)
-	n := int(w.t.passed - passed)
+	n := int(w.t.base - base)
 	look := false
 	if n > 0 {
 		look = w.ackedSince == 0 || (w.ackedSince < saveAfterEvents && w.ackedSince+n >= saveAfterEvents)
@@ -107,8 +117,7 @@ func (w *window) settle(seq uint64) (s slot, ok bool) {
 				w.zero = nil
 			}
 		}
-		if w.wait {
-			w.wait = false
+		for range w.waiting {
 			select {
 			case w.room <- struct{}{}:
 			default:
@@ -122,15 +131,14 @@ func (w *window) settle(seq uint64) (s slot, ok bool) {
 	return s, ok
 }
 
-// place is where an event in flight was read, in the form of the source header; false where that is not known any more.
-func (w *window) place(seq uint64) (string, bool) {
+// look gives what is known of an event in flight; false where it is none.
+func (w *window) look(seq uint64) (slot, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.t.find(seq)
-	if s == nil || s.tx == nil {
-		return "", false
+	if s := w.t.find(seq); s != nil {
+		return *s, true
 	}
-	return placeOf(&event.Event{Tx: s.tx, Index: s.index}), true
+	return slot{}, false
 }
 
 // reopen takes an ack back; false where the prefix has passed it.
@@ -140,11 +148,26 @@ func (w *window) reopen(seq uint64) bool {
 	return w.t.reopen(seq)
 }
 
+// passedBelow forgets parked events that the stored position is behind now; see parkedSet.passed.
+func (w *window) passedBelow(base uint64) []int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.parked.passed(base)
+}
+
+// openParked is how many events wait in the dead-letter store.
+func (w *window) openParked() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.parked.open
+}
+
 // session begins a new source session.
 func (w *window) session() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.t.session()
+	w.parked.session()
 }
 
 // empty waits until nothing is in flight.
@@ -189,6 +212,7 @@ type progress struct {
 	tx       *event.Tx
 	rows     uint64
 	passed   uint64
+	base     uint64 // the number of the first event that has not passed
 	inFlight int
 }
 
@@ -196,7 +220,7 @@ func (w *window) take() progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ackedSince, w.moved = 0, false
-	return progress{at: w.t.reached, reached: w.t.hasReached, tx: w.t.inTx, rows: w.t.inRows, passed: w.t.passed, inFlight: w.t.events}
+	return progress{at: w.t.reached, reached: w.t.hasReached, tx: w.t.inTx, rows: w.t.inRows, passed: w.t.passed, base: w.t.base, inFlight: w.t.events}
 }
 
 // need is what the committer decides by.

@@ -19,17 +19,15 @@ type Route struct {
 	Topic string
 	// Key is a template too; empty means the role key, else aggregate_id.
 	Key string
+	// OnPoison is the policy of what this route takes.
+	OnPoison event.Policy
 }
 
-// NoRoute is what becomes of an event that no route matches.
-type NoRoute uint8
-
-const (
-	// Halt answers with a Record fault; the pipeline's policy for such faults decides.
-	Halt NoRoute = iota
-	// DropEvent filters the event.
-	DropEvent
-)
+// NoRoute is what becomes of an event that no route matches: it is dropped by rule, or fails, and OnPoison decides.
+type NoRoute struct {
+	Drop     bool
+	OnPoison event.Policy
+}
 
 type condition struct {
 	role    event.Role
@@ -45,10 +43,11 @@ type route struct {
 	role      event.Role
 	single    bool // the topic is one role and nothing else
 	key       *template.Template
+	onPoison  event.Policy
 }
 
 func compile(i int, r Route) (*route, error) {
-	c := &route{}
+	c := &route{onPoison: r.OnPoison}
 	for role, text := range r.Match {
 		if role >= event.RoleCount {
 			return nil, fmt.Errorf("routes[%d].match: unknown role %d", i, role)

@@ -38,8 +38,8 @@ func New(routes []Route, onNoRoute NoRoute) (*Router, error) {
 	return rt, nil
 }
 
-// Route fills in ID, Topic, Key, Partition and Aggregate, or answers drop for an event that is filtered by rule. An error
-// is a Record fault; ID and Aggregate are set even then, as far as the row has them, so that what follows the event can be
+// Route fills in ID, Topic, Key, Partition, Aggregate and OnPoison, or answers drop for an event that is filtered by rule. An error
+// is a Record fault; ID, Aggregate and OnPoison are set even then, as far as the row has them, so that what follows the event can be
 // held behind it. Topic, ID and Aggregate belong to nobody; Key may alias the batch.
 func (rt *Router) Route(ev *event.Event, m *event.Message) (drop bool, err error) {
 	row := &ev.Row
@@ -52,11 +52,13 @@ func (rt *Router) Route(ev *event.Event, m *event.Message) (drop bool, err error
 
 	r := rt.table.find(row)
 	if r == nil {
-		if rt.noRoute == DropEvent {
+		m.OnPoison = rt.noRoute.OnPoison
+		if rt.noRoute.Drop {
 			return true, nil
 		}
 		return false, faultNoRoute(ev, m.ID)
 	}
+	m.OnPoison = r.onPoison
 	if f := rt.topic(r, ev, m); f != nil {
 		return false, f
 	}

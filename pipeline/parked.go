@@ -1,0 +1,210 @@
+package pipeline
+
+import "github.com/outtail/outtail/event"
+
+// parkedSet knows which events are kept in the dead-letter store, and which must wait behind them (I3).
+//
+// Two things are asked of it for every event: is this row one that is kept already, since the log is read again behind a crash
+// or a lost session? And must it wait, because an earlier event of its aggregate, or of its topic and key, waits? Entries whose
+// rows the stored position has passed (it covers them) never come by again, so only their labels are remembered; the others
+// are known by their row, and their labels block only from the row on: in a re-run, what came before the first kept event
+// of an aggregate is sent again, the kept ones are left out, what comes behind them is kept too.
+//
+// Orders grow where an event is put behind what waits, and shrink where a late failure puts it in front of that.
+//
+// Pure, and guarded by the window, like the ack tracker: whether an event may go and its place in the order are decided at once.
+type parkedSet struct {
+	labels map[label]*waiting
+	known  map[rowID]*kept
+	first  int64 // order of the next that is put in front
+	last   int64 // of the next that is put behind
+	open   int
+}
+
+// rowID names a row of the log for as long as it may be read again.
+type rowID struct {
+	tx    string
+	index uint64
+}
+
+// label is what events are kept in order by: an aggregate (topic is "\x00"), or a topic and key.
+type label struct{ topic, name string }
+
+// waiting counts the open entries of a label: all, and those behind which later events wait now.
+type waiting struct{ all, active int }
+
+// kept is an entry whose row may be read again.
+type kept struct {
+	order  int64
+	ended  event.Ended
+	alone  bool
+	labels [2]label // the zero label is none
+	// seq is the event's number where it was read last; met is false until it was read in this session.
+	seq uint64
+	met bool
+}
+
+func newParkedSet() parkedSet {
+	return parkedSet{labels: map[label]*waiting{}, known: map[rowID]*kept{}, first: -1}
+}
+
+const aggregateTopic = "\x00"
+
+// labelsOf are the aggregate and the place of an event; an event without a key has only the first.
+func labelsOf(aggregate, topic string, key []byte) (l [2]label) {
+	if aggregate != "" {
+		l[0] = label{aggregateTopic, aggregate}
+	}
+	if topic != "" && key != nil {
+		l[1] = label{topic, string(key)}
+	}
+	return l
+}
+
+// load takes what the store has, in order. covered says that the stored position has passed its row.
+func (s *parkedSet) load(e *event.Parked, covered bool) {
+	s.first, s.last = min(s.first, e.Order-1), max(s.last, e.Order+1)
+	l := labelsOf(e.Aggregate, e.Topic, e.Key)
+	if !covered {
+		s.known[rowID{e.Tx, e.Index}] = &kept{order: e.Order, ended: e.Ended, alone: e.Alone, labels: l}
+	}
+	if e.Ended != event.Open {
+		return
+	}
+	s.open++
+	if !e.Alone {
+		active := 0
+		if covered {
+			active = 1
+		}
+		s.count(l, 1, active)
+	}
+}
+
+func (s *parkedSet) count(labels [2]label, all, active int) {
+	for _, l := range labels {
+		if l == (label{}) {
+			continue
+		}
+		w := s.labels[l]
+		if w == nil {
+			w = &waiting{}
+			s.labels[l] = w
+		}
+		w.all += all
+		w.active += active
+		if w.all == 0 {
+			delete(s.labels, l)
+		}
+	}
+}
+
+// session begins to read again behind the stored position: what is known may come by again, and blocks from there on.
+func (s *parkedSet) session() {
+	for _, k := range s.known {
+		if k.met && k.ended == event.Open && !k.alone {
+			s.count(k.labels, 0, -1)
+		}
+		k.met = false
+	}
+}
+
+// idle says that no event can be kept or have to wait: the common case, and all that it costs.
+func (s *parkedSet) idle() bool { return len(s.labels) == 0 && len(s.known) == 0 }
+
+// met finds the entry of a row that was read again, and has its labels block from here on.
+func (s *parkedSet) meet(ev *event.Event, seq uint64) *kept {
+	if len(s.known) == 0 {
+		return nil
+	}
+	k := s.known[rowID{ev.Tx.ID, ev.Index}]
+	if k == nil {
+		return nil
+	}
+	k.seq = seq
+	if !k.met {
+		k.met = true
+		if k.ended == event.Open && !k.alone {
+			s.count(k.labels, 0, 1)
+		}
+	}
+	return k
+}
+
+// blocks reports whether a message must wait behind a kept one.
+func (s *parkedSet) blocks(m *event.Message) bool {
+	if len(s.labels) == 0 {
+		return false
+	}
+	if m.Aggregate != "" {
+		if w := s.labels[label{aggregateTopic, m.Aggregate}]; w != nil && w.active > 0 {
+			return true
+		}
+	}
+	if m.Topic == "" || m.Key == nil {
+		return false
+	}
+	w := s.labels[label{m.Topic, string(m.Key)}]
+	return w != nil && w.active > 0
+}
+
+// waits reports whether anything of the message's labels is kept at all, be it in front of it or behind.
+func (s *parkedSet) waits(l [2]label) bool {
+	for _, l := range l {
+		if w := s.labels[l]; l != (label{}) && w != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// keep adds an entry for a row that was read with number seq, and gives its order.
+func (s *parkedSet) keep(ev *event.Event, l [2]label, seq uint64, alone, front bool) int64 {
+	var order int64
+	if front {
+		order = s.first
+		s.first--
+	} else {
+		order = s.last
+		s.last++
+	}
+	s.known[rowID{ev.Tx.ID, ev.Index}] = &kept{order: order, alone: alone, labels: l, seq: seq, met: true}
+	s.open++
+	if !alone {
+		s.count(l, 1, 1)
+	}
+	return order
+}
+
+// end closes an open entry. It stays known while its row may be read again; false: the store need not keep it.
+func (s *parkedSet) end(e *event.Parked, how event.Ended) (tombstone bool) {
+	s.open--
+	l := labelsOf(e.Aggregate, e.Topic, e.Key)
+	k := s.known[rowID{e.Tx, e.Index}]
+	if !e.Alone {
+		active := 0
+		if k == nil || k.met {
+			active = -1
+		}
+		s.count(l, -1, active)
+	}
+	if k == nil {
+		return false
+	}
+	k.ended = how
+	return true
+}
+
+// passed forgets what the stored position covers now: all that was read before the event number base. It gives the orders of
+// entries that ended and may leave the store.
+func (s *parkedSet) passed(base uint64) (swept []int64) {
+	for id, k := range s.known {
+		if k.met && k.seq < base {
+			delete(s.known, id)
+			if k.ended != event.Open {
+				swept = append(swept, k.order)
+			}
+		}
+	}
+	return swept
+}

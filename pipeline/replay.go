@@ -1,0 +1,381 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/outtail/outtail/event"
+)
+
+// Replay says which parked events are sent again, and how.
+type Replay struct {
+	// Select picks entries; nil is all. Of those that wait for each other an entry goes only when no earlier one is left.
+	Select func(*event.Parked) bool
+	// Canary, above 0, ends the replay after so many.
+	Canary int
+	// Rate, above 0, is how many are sent in a second.
+	Rate float64
+}
+
+// ReplayResult counts what became of the entries that were picked.
+type ReplayResult struct {
+	// Acked were delivered and are closed. Failed were refused again. Waiting are good, and wait behind one that was refused
+	// or not picked. Drained were kept behind those that were delivered, and followed them, so that their aggregates flow again.
+	Acked, Failed, Waiting, Drained int
+	// First is the first refusal.
+	First *event.Fault
+}
+
+// replayed is one entry on its way out of the store.
+type replayed struct {
+	entry  *event.Parked
+	labels [2]label
+	fault  *event.Fault
+	done   chan<- struct{}
+
+	answered atomic.Bool
+}
+
+// answer takes the first answer: an ack that is taken back is one of a message that arrived, and is sent again for the order's
+// sake only.
+func (r *replayed) answer(f *event.Fault) {
+	if r.answered.CompareAndSwap(false, true) {
+		r.fault = f
+		r.done <- struct{}{} // it has room for one each
+	}
+}
+
+// replayChunk is how many entries are on their way before their answers are waited for.
+const replayChunk = 256
+
+var errEnough = errors.New("enough")
+
+// Replay sends parked events again, in their order, between those that the loop sends. An entry is closed only after its ack; an
+// aggregate flows again when nothing of it is left in the store.
+func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
+	p.replaying.Lock() // one at a time: two would not see each other's unfinished entries
+	defer p.replaying.Unlock()
+	var res ReplayResult
+	p.mu.Lock()
+	open, stopped := p.streamed && p.session != nil, p.ended
+	p.mu.Unlock()
+	if !open {
+		return res, faultNotStreaming(p.opts.Name)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(stopped, cancel)()
+
+	pass := replayPass{p: p, res: &res, rate: r.Rate, touched: map[label]bool{}}
+	picked, rest := r.Select, r.Canary
+	if err := pass.run(ctx, func(e *event.Parked) bool {
+		if picked != nil && !picked(e) || r.Canary > 0 && rest == 0 {
+			return false
+		}
+		rest--
+		return true
+	}, &res.Acked, false); err != nil || r.Canary > 0 {
+		return res, err
+	}
+	// What came meanwhile waits behind what has just gone out. The last passes keep the loop from adding to it.
+	for n := 0; ; n++ {
+		before := res.Drained
+		err := pass.run(ctx, func(e *event.Parked) bool { return e.Behind && pass.touches(e) }, &res.Drained, n >= 2)
+		if err != nil || res.Drained == before {
+			return res, err
+		}
+	}
+}
+
+// replayPass goes through the store once.
+type replayPass struct {
+	p       *Pipeline
+	res     *ReplayResult
+	rate    float64
+	touched map[label]bool // labels of what was delivered
+	next    time.Time      // when the rate lets the next one go
+}
+
+func (r *replayPass) touches(e *event.Parked) bool {
+	l := labelsOf(e.Aggregate, e.Topic, e.Key)
+	return l[0] != (label{}) && r.touched[l[0]] || l[1] != (label{}) && r.touched[l[1]]
+}
+
+// run sends what pick wants and nothing earlier keeps back, counting into acked. exclusive keeps the loop waiting meanwhile.
+func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, acked *int, exclusive bool) error {
+	p := r.p
+	if exclusive {
+		defer p.shutLoop()()
+	}
+	if err := p.parker.settled(ctx); err != nil {
+		return err
+	}
+	stuck := map[label]bool{} // an earlier entry stays
+	for from, more := int64(-1<<63), true; more; {
+		var chunk []*replayed
+		done := make(chan struct{}, replayChunk)
+		err := p.opts.DeadLetters.Each(p.opts.Name, from, func(e *event.Parked) error {
+			if len(chunk) == replayChunk {
+				return errEnough
+			}
+			from = e.Order + 1
+			if e.Ended != event.Open {
+				return nil
+			}
+			l := labelsOf(e.Aggregate, e.Topic, e.Key)
+			wanted := pick(e)
+			switch {
+			case e.Alone && wanted, wanted && !stuck[l[0]] && !stuck[l[1]]:
+				one := *e
+				chunk = append(chunk, &replayed{entry: &one, labels: l, done: done})
+				return nil
+			case wanted:
+				r.res.Waiting++
+			}
+			stay(stuck, e, l)
+			return nil
+		})
+		if more = errors.Is(err, errEnough); err != nil && !more {
+			return err
+		}
+		if err := r.send(ctx, chunk, done); err != nil {
+			return err
+		}
+		if err := r.close(ctx, chunk, stuck, acked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stay notes that what is behind an entry stays with it.
+func stay(stuck map[label]bool, e *event.Parked, l [2]label) {
+	if e.Alone {
+		return
+	}
+	for _, one := range l {
+		if one != (label{}) {
+			stuck[one] = true
+		}
+	}
+}
+
+// send hands a chunk to the sink and waits until all of it is answered.
+func (r *replayPass) send(ctx context.Context, chunk []*replayed, done chan struct{}) error {
+	for _, one := range chunk {
+		if err := r.pace(ctx); err != nil {
+			return err
+		}
+		if err := r.p.resend(ctx, one); err != nil {
+			return err // what was handed over stays open, and is sent again next time
+		}
+	}
+	for range chunk {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (r *replayPass) pace(ctx context.Context) error {
+	if r.rate <= 0 {
+		return nil
+	}
+	now := time.Now()
+	if r.next.After(now) {
+		if err := sleep(ctx, r.next.Sub(now)); err != nil {
+			return err
+		}
+	} else {
+		r.next = now
+	}
+	r.next = r.next.Add(time.Duration(float64(time.Second) / r.rate))
+	return nil
+}
+
+// close closes what was delivered in front of the first refusal of its labels. What was delivered behind one stays open: it
+// has to follow it again (I3).
+func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[label]bool, acked *int) error {
+	p := r.p
+	var over []*replayed
+	refused := map[label]bool{}
+	for _, one := range chunk {
+		switch {
+		case one.fault != nil:
+			r.res.Failed++
+			if r.res.First == nil {
+				r.res.First = one.fault
+			}
+			p.opts.Observer.Replayed(p.opts.Name, "failed", 1)
+			if err := p.opts.DeadLetters.Tried(ctx, p.opts.Name, one.entry.Order, one.fault); err != nil {
+				return err
+			}
+			stay(refused, one.entry, one.labels)
+		case !one.entry.Alone && (refused[one.labels[0]] || refused[one.labels[1]]):
+			r.res.Waiting++
+			stay(refused, one.entry, one.labels)
+		default:
+			over = append(over, one)
+		}
+	}
+	maps.Copy(stuck, refused)
+	if len(over) == 0 {
+		return nil
+	}
+	if err := p.endParked(ctx, event.Replayed, over); err != nil {
+		return err
+	}
+	for _, one := range over {
+		for _, l := range one.labels {
+			if l != (label{}) {
+				r.touched[l] = true
+			}
+		}
+	}
+	*acked += len(over)
+	p.opts.Observer.Replayed(p.opts.Name, "acked", len(over))
+	return nil
+}
+
+// endParked closes entries durably, and then lets go what waited for them.
+func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*replayed) error {
+	endings := make([]Ending, len(over))
+	p.w.mu.Lock()
+	for i, one := range over {
+		endings[i] = Ending{Order: one.entry.Order, How: how, Tombstone: p.w.parked.known[rowID{one.entry.Tx, one.entry.Index}] != nil}
+	}
+	p.w.mu.Unlock()
+	if err := p.opts.DeadLetters.End(ctx, p.opts.Name, endings); err != nil {
+		return err
+	}
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	for _, one := range over {
+		p.w.parked.end(one.entry, how)
+	}
+	return nil
+}
+
+// resend hands one entry to the sink, in the form that the configuration of now gives it.
+func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
+	e, err := p.opts.DeadLetters.Get(p.opts.Name, r.entry.Order)
+	if err != nil {
+		return err
+	}
+	if e == nil || e.Row == nil {
+		r.answer(faultGone(r.entry))
+		return nil
+	}
+	tx := &event.Tx{ID: e.Tx, Source: e.Source, Commit: e.Commit}
+	ev := &event.Event{Tx: tx, Index: e.Index, Table: e.Table, Row: *e.Row, Size: int(e.Size)}
+	m := &event.Message{Partition: -1, Commit: e.Commit, Size: ev.Size}
+	if err := p.w.admit(ctx, ev.Size); err != nil {
+		return err
+	}
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	if err := p.prepareAgain(e, ev, m); err != nil {
+		f := event.AsFault(err)
+		if f == nil {
+			f = faultUnclassified("prepare an event", err)
+		}
+		r.answer(f)
+		return nil
+	}
+	// No transaction: the entry's row has its place in the order of the log already, or the position is behind it.
+	m.Seq = p.w.add(slot{size: ev.Size, topic: m.Topic, sentAt: time.Now().UnixNano(), ev: ev, m: m, replay: r})
+	if err := p.opts.Sink.Send(ctx, m); err != nil {
+		p.w.settle(m.Seq) // not taken: nothing of it is in the sink
+		return err
+	}
+	return nil
+}
+
+func (p *Pipeline) prepareAgain(e *event.Parked, ev *event.Event, m *event.Message) error {
+	d, err := p.prepare(ev, m)
+	if e.ToTopic != "" && (err != nil || d == Drop) {
+		// A person named the topic, where the routes have none for it.
+		m.Topic, d = e.ToTopic, Deliver
+		err = p.opts.Transformer.Transform(ev, m)
+	}
+	if err != nil {
+		return err
+	}
+	if d == Drop {
+		return faultNowDropped(e)
+	}
+	if e.ToTopic != "" {
+		m.Topic = e.ToTopic
+	}
+	return nil
+}
+
+// asAccepted gives an event that was replayed before the form in which it was accepted then. was is what preparing it anew said.
+func (p *Pipeline) asAccepted(order int64, ev *event.Event, m *event.Message, was error) error {
+	e, err := p.opts.DeadLetters.Get(p.opts.Name, order)
+	if err != nil || e == nil || e.Row == nil || e.ToTopic == "" && !e.Edited {
+		return was
+	}
+	changed := *ev
+	changed.Row, changed.Err = *e.Row, nil
+	return p.prepareAgain(e, &changed, m)
+}
+
+// Skip closes parked events without sending them. Each is the first that is left of those that wait for each other, or goes with
+// all of them before it.
+func (p *Pipeline) Skip(ctx context.Context, pick func(*event.Parked) bool) (n int, err error) {
+	p.replaying.Lock()
+	defer p.replaying.Unlock()
+	if err := p.parker.settled(ctx); err != nil {
+		return 0, err
+	}
+	var over []*replayed
+	err = p.opts.DeadLetters.Each(p.opts.Name, -1<<63, func(e *event.Parked) error {
+		if e.Ended == event.Open && pick(e) {
+			one := *e
+			over = append(over, &replayed{entry: &one})
+		}
+		return nil
+	})
+	if err != nil || len(over) == 0 {
+		return 0, err
+	}
+	return len(over), p.endParked(ctx, event.Skipped, over)
+}
+
+// loadParked reads what the store has before the first event is read. start is where reading begins.
+func (p *Pipeline) loadParked(start event.Checkpoint) error {
+	if p.opts.DeadLetters == nil || p.parkedLoaded {
+		return nil
+	}
+	covers, _ := p.opts.Source.(Coverer)
+	var swept []int64
+	set := newParkedSet()
+	err := p.opts.DeadLetters.Each(p.opts.Name, -1<<63, func(e *event.Parked) error {
+		covered := covers == nil || covers.Covers(start.Position, e.Tx)
+		if x := start.Prefix; !covered && x != nil && x.Tx == e.Tx && e.Index < x.Rows {
+			covered = true
+		}
+		if covered && e.Ended != event.Open {
+			swept = append(swept, e.Order)
+			return nil
+		}
+		set.load(e, covered)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.w.mu.Lock()
+	p.w.parked = set
+	p.w.mu.Unlock()
+	p.parkedLoaded = true
+	p.parker.sweep(swept)
+	return nil
+}
