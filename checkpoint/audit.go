@@ -14,6 +14,10 @@ const (
 	ActionSet    = "checkpoint set"
 	ActionAccept = "checkpoint accept"
 	ActionSchema = "schema accept"
+	ActionReplay = "dlq replay"
+	ActionSkip   = "dlq skip"
+	ActionEdit   = "dlq edit"
+	ActionForget = "dlq forget"
 )
 
 // By says who acts and why; both are required.

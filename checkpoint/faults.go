@@ -32,6 +32,9 @@ const (
 	CodeMigration   = "OT4010"
 
 	CodeParkedDamaged = "OT4011"
+	CodeDeadFull      = "OT4012"
+	CodeNoDeadLetter  = "OT4013"
+	CodeParkedLost    = "OT4014"
 )
 
 func faultLocked(dir, holder string) *event.Fault {

@@ -166,19 +166,40 @@ func sealed(place, value []byte) []byte {
 	return append(out, value...)
 }
 
-func (p *Prepared) view(f func(*bbolt.Tx) error) error {
-	db, err := p.s.openParked(false)
+func (p *Prepared) view(f func(*bbolt.Tx) error) error { return p.s.viewParked(f) }
+
+// viewParked reads in a transaction; without a file there is nothing to show.
+func (s *Store) viewParked(f func(*bbolt.Tx) error) error {
+	db, err := s.openParked(false)
 	if err != nil || db == nil {
 		return err
 	}
 	err = guard(func() error { return db.View(f) })
 	if errors.Is(err, errDamaged) {
-		return faultParkedDamaged(p.s.parkedPath(), err)
+		return faultParkedDamaged(s.parkedPath(), err)
 	}
 	if err != nil && event.AsFault(err) == nil {
-		return faultUnusable("read parked events", p.s.parkedPath(), err)
+		return faultUnusable("read parked events", s.parkedPath(), err)
 	}
 	return err
+}
+
+// updateParked writes in a transaction that is on disk when it returns nil. It makes the file where there is none.
+func (s *Store) updateParked(op string, f func(*bbolt.Tx) error) error {
+	db, err := s.openParked(true)
+	if err != nil {
+		return err
+	}
+	if err := guard(func() error { return db.Update(f) }); err != nil {
+		switch {
+		case event.AsFault(err) != nil:
+			return err
+		case errors.Is(err, errDamaged):
+			return faultParkedDamaged(s.parkedPath(), err)
+		}
+		return faultWrite(op, s.parkedPath(), err)
+	}
+	return nil
 }
 
 func (s *Store) parkedPath() string { return filepath.Join(filepath.Dir(s.path), ParkedName) }
@@ -190,11 +211,11 @@ func (s *Store) openParked(create bool) (*bbolt.DB, error) {
 	if s.parked != nil {
 		return s.parked, nil
 	}
-	if s.readOnly {
-		return nil, faultWrite("open parked events", s.parkedPath(), fs.ErrPermission)
-	}
 	path := s.parkedPath()
 	const op = "open parked events"
+	if s.readOnly && create {
+		return nil, faultWrite(op, path, fs.ErrPermission)
+	}
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist) && !create:
 		return nil, nil
@@ -205,7 +226,7 @@ func (s *Store) openParked(create bool) (*bbolt.DB, error) {
 	case err != nil:
 		return nil, faultUnusable(op, path, err)
 	case !info.Mode().IsRegular(): // checkFile says so; it is not ours to change
-	case info.Mode().Perm()&0o077 != 0:
+	case info.Mode().Perm()&0o077 != 0 && !s.readOnly:
 		if err := os.Chmod(path, 0o600); err != nil {
 			s.log.Warn("others can read or write the file of parked events", "file", path, "mode", info.Mode().Perm(), "err", err)
 		}
@@ -223,7 +244,7 @@ func (s *Store) openParked(create bool) (*bbolt.DB, error) {
 	}
 	var db *bbolt.DB
 	err = guard(func() (err error) {
-		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: readersGone, NoStatistics: true, FreelistType: bbolt.FreelistMapType})
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: readersGone, ReadOnly: s.readOnly, NoStatistics: true, FreelistType: bbolt.FreelistMapType})
 		return err
 	})
 	if err == nil {

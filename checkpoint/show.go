@@ -105,7 +105,11 @@ func (s *Store) Show() (State, error) {
 		return st, err
 	}
 	for _, name := range sortedKeys(stored) {
-		st.Pipelines = append(st.Pipelines, NewEntry(name, stored[name], 0))
+		parked, err := s.dead.Open(name)
+		if err != nil {
+			return st, err
+		}
+		st.Pipelines = append(st.Pipelines, NewEntry(name, stored[name], uint64(parked)))
 	}
 	return st, nil
 }

@@ -67,6 +67,7 @@ type Store struct {
 
 	parkedMu sync.Mutex
 	parked   *bbolt.DB // nil until it is needed
+	dead     *DeadLetters
 
 	mu      sync.Mutex
 	lastRec map[string]time.Time // per pipeline, when its history last grew
@@ -82,6 +83,7 @@ func newStore(o Options) *Store {
 		s.steps = migrations()
 	}
 	s.format = 1 + len(s.steps)
+	s.dead = &DeadLetters{s: s, kept: map[string]*keptTotals{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -51,6 +51,13 @@ const (
 	Skipped  Ended = "skipped"
 )
 
+// Ending is how one entry ends.
+type Ending struct {
+	Order     int64
+	How       Ended
+	Tombstone bool // the row may be read again, so that this has to be remembered
+}
+
 // Parked is one event in the dead-letter store. The row is apart: it may be large, and most who look do not need it.
 type Parked struct {
 	// Order is the event's place among those of its pipeline that wait for each other; lower is earlier. The store's key.

@@ -55,7 +55,7 @@ type Sink interface {
 	Send(ctx context.Context, m *event.Message) error
 	// Discard takes messages back that failed, or are held behind one that failed, because they are kept elsewhere now. It
 	// gives those that it let go of: nothing will be answered for them any more. The others are on their way, and are acked or
-	// failed like any. Not called from within Acks.
+	// failed like any. seqs ascend. Not called from within Acks.
 	Discard(seqs []uint64) (dropped []uint64)
 	// Flush waits until everything that was sent is acked or failed, or ctx ends.
 	Flush(ctx context.Context) error
@@ -116,20 +116,13 @@ type DeadLetters interface {
 	// Get gives one with its row; nil where there is none.
 	Get(pipeline string, order int64) (*event.Parked, error)
 	// End closes entries, or removes those of which tombstone is false. Durable when it returns.
-	End(ctx context.Context, pipeline string, ended []Ending) error
+	End(ctx context.Context, pipeline string, ended []event.Ending) error
 	// Tried counts a delivery that failed again.
 	Tried(ctx context.Context, pipeline string, order int64, f *event.Fault) error
 	// Oldest is when the oldest open entry was parked; zero where there is none.
 	Oldest(pipeline string) time.Time
 	// Sweep removes entries that ended.
 	Sweep(ctx context.Context, pipeline string, orders []int64) error
-}
-
-// Ending is how one entry ends.
-type Ending struct {
-	Order     int64
-	How       event.Ended
-	Tombstone bool // the row may be read again, so that this has to be remembered
 }
 
 // Coverer is a Source that can tell whether the transaction of an id (Tx.ID) lies before a position. What it cannot tell counts

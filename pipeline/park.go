@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -141,6 +142,7 @@ func (k *parker) write(ctx context.Context, jobs []keeping) bool {
 		}
 	}
 	if len(sent) > 0 {
+		slices.Sort(sent)
 		for _, seq := range p.opts.Sink.Discard(sent) {
 			p.w.settle(seq)
 		}

@@ -76,7 +76,7 @@ func (d *fakeDead) Get(_ string, order int64) (*event.Parked, error) {
 	return &e, nil
 }
 
-func (d *fakeDead) End(_ context.Context, _ string, ended []Ending) error {
+func (d *fakeDead) End(_ context.Context, _ string, ended []event.Ending) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {

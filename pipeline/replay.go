@@ -245,10 +245,10 @@ func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[lab
 
 // endParked closes entries durably, and then lets go what waited for them.
 func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*replayed) error {
-	endings := make([]Ending, len(over))
+	endings := make([]event.Ending, len(over))
 	p.w.mu.Lock()
 	for i, one := range over {
-		endings[i] = Ending{Order: one.entry.Order, How: how, Tombstone: p.w.parked.known[rowID{one.entry.Tx, one.entry.Index}] != nil}
+		endings[i] = event.Ending{Order: one.entry.Order, How: how, Tombstone: p.w.parked.known[rowID{one.entry.Tx, one.entry.Index}] != nil}
 	}
 	p.w.mu.Unlock()
 	if err := p.opts.DeadLetters.End(ctx, p.opts.Name, endings); err != nil {

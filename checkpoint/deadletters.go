@@ -1,0 +1,481 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/outtail/outtail/event"
+)
+
+// Dead letters lie in the second file (parked.go), next to the rows of prepared XA transactions:
+//
+//	dead / <pipeline>  "m" order -> what is known of an event, JSON
+//	                   "r" order -> its row, see appendRow
+//
+// order is the event's place among those of its pipeline, eight bytes that sort as the numbers do. Metadata and rows are apart,
+// so that to list a million events does not read their payloads.
+const (
+	bucketDead = "dead"
+	deadMeta   = 'm'
+	deadRow    = 'r'
+)
+
+// DeadLetterLimits bound what a pipeline keeps.
+type DeadLetterLimits struct {
+	MaxEvents int64
+	MaxBytes  int64
+}
+
+// DeadLetters keeps the parked events of all pipelines of a process. Its methods may be called from any goroutine.
+type DeadLetters struct {
+	s      *Store
+	limits map[string]DeadLetterLimits
+
+	mu   sync.Mutex
+	kept map[string]*keptTotals
+	// marked: the position's file knows which second file is used.
+	marked bool
+}
+
+// keptTotals are what a pipeline has in the store.
+type keptTotals struct {
+	open, events, bytes int64
+	// oldest is when the oldest open entry was parked; stale where that one has ended since.
+	oldest time.Time
+	stale  bool
+}
+
+// DeadLetters gives the store of parked events.
+func (s *Store) DeadLetters() *DeadLetters { return s.dead }
+
+// Limit bounds what a pipeline keeps; without it there is no bound.
+func (d *DeadLetters) Limit(pipeline string, l DeadLetterLimits) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.limits == nil {
+		d.limits = map[string]DeadLetterLimits{}
+	}
+	d.limits[pipeline] = l
+}
+
+// keyParkedID is, in the position's file, the identity of the second file that holds dead letters. A file that was lost or
+// replaced since is noticed by it: the position has passed what was in there (I5).
+const keyParkedID = "dead letters"
+
+// Check compares the second file with the one in which events were parked.
+func (d *DeadLetters) Check() error {
+	var want string
+	err := d.s.view(func(tx *bbolt.Tx) error {
+		want = string(tx.Bucket([]byte(bucketMeta)).Get([]byte(keyParkedID)))
+		return nil
+	})
+	if err != nil || want == "" {
+		return err
+	}
+	is, err := d.s.Prepared("").ID()
+	if err == nil && is != want {
+		err = faultParkedLost(d.s.parkedPath())
+	}
+	return err
+}
+
+// Forget gives up the events of a second file that was lost.
+func (d *DeadLetters) Forget(_ context.Context, by By) error {
+	return d.s.update("forget lost dead letters", func(tx *bbolt.Tx) error {
+		if err := tx.Bucket([]byte(bucketMeta)).Delete([]byte(keyParkedID)); err != nil {
+			return err
+		}
+		return putAudit(tx, Audit{Time: d.s.now().UTC(), Operator: by.Operator, Reason: by.Reason, Action: ActionForget, Detail: d.s.parkedPath()})
+	})
+}
+
+// Audit records what a person did to parked events.
+func (d *DeadLetters) Audit(pipeline, action, detail string, by By) error {
+	return d.s.update(action, func(tx *bbolt.Tx) error {
+		return putAudit(tx, Audit{Time: d.s.now().UTC(), Operator: by.Operator, Reason: by.Reason, Action: action, Pipeline: pipeline, Detail: detail})
+	})
+}
+
+// mark stores the second file's identity in the first, before anything depends on it.
+func (d *DeadLetters) mark() error {
+	id, err := d.s.Prepared("").Create()
+	if err != nil {
+		return err
+	}
+	var known bool
+	err = d.s.view(func(tx *bbolt.Tx) error {
+		known = string(tx.Bucket([]byte(bucketMeta)).Get([]byte(keyParkedID))) == id
+		return nil
+	})
+	if err != nil || known {
+		return err
+	}
+	return d.s.update("park events", func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyParkedID), []byte(id)) })
+}
+
+func deadKey(kind byte, order int64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{kind}, uint64(order)^1<<63)
+}
+
+func deadOrder(key []byte) int64 { return int64(binary.BigEndian.Uint64(key[1:]) ^ 1<<63) }
+
+func deadPlace(pipeline string, key []byte) []byte {
+	return place([]byte("/"+bucketDead+"/"+pipeline), key)
+}
+
+// Each visits what is kept of a pipeline from an order on, without rows, until visit returns an error.
+func (d *DeadLetters) Each(pipeline string, from int64, visit func(*event.Parked) error) error {
+	return d.view(pipeline, func(b *bbolt.Bucket) error {
+		c := b.Cursor()
+		for k, v := c.Seek(deadKey(deadMeta, from)); k != nil && k[0] == deadMeta; k, v = c.Next() {
+			e, err := readParked(pipeline, k, v)
+			if err == nil {
+				err = visit(e)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func readParked(pipeline string, k, v []byte) (*event.Parked, error) {
+	text, err := recordText(deadPlace(pipeline, k), v)
+	if err != nil {
+		return nil, err
+	}
+	var e event.Parked
+	if err := json.Unmarshal(text, &e); err != nil {
+		return nil, damaged("a parked event is not understood: %v", err)
+	}
+	return &e, nil
+}
+
+// Get gives one with its row; nil where there is none.
+func (d *DeadLetters) Get(pipeline string, order int64) (e *event.Parked, err error) {
+	err = d.view(pipeline, func(b *bbolt.Bucket) error {
+		k := deadKey(deadMeta, order)
+		v := b.Get(k)
+		if v == nil {
+			return nil
+		}
+		var err error
+		if e, err = readParked(pipeline, k, v); err != nil {
+			return err
+		}
+		k = deadKey(deadRow, order)
+		if v = b.Get(k); v == nil {
+			return nil
+		}
+		text, err := recordText(deadPlace(pipeline, k), v)
+		if err != nil {
+			return err
+		}
+		e.Row, err = readRow(slices.Clone(text))
+		return err
+	})
+	return e, err
+}
+
+// Park adds entries, all or none. The fault is of class Safety where there is no room for them.
+func (d *DeadLetters) Park(_ context.Context, pipeline string, entries []event.Parked) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, err := d.totals(pipeline)
+	if err != nil {
+		return err
+	}
+	var bytes int64
+	for i := range entries {
+		bytes += entries[i].Size
+	}
+	if l, ok := d.limits[pipeline]; ok && (t.events+int64(len(entries)) > l.MaxEvents || t.bytes+bytes > l.MaxBytes) {
+		return faultDeadFull(pipeline, t.events, t.bytes, l)
+	}
+	if !d.marked {
+		if err := d.mark(); err != nil {
+			return err
+		}
+		d.marked = true
+	}
+	err = d.update("park events", pipeline, func(b *bbolt.Bucket) error {
+		for i := range entries {
+			e := &entries[i]
+			if err := putParked(b, pipeline, e); err != nil {
+				return err
+			}
+			k := deadKey(deadRow, e.Order)
+			if err := b.Put(k, sealed(deadPlace(pipeline, k), appendRow(nil, e.Row))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.open += int64(len(entries))
+	t.events += int64(len(entries))
+	t.bytes += bytes
+	if t.oldest.IsZero() && len(entries) > 0 {
+		t.oldest = entries[0].ParkedAt
+	}
+	return nil
+}
+
+func putParked(b *bbolt.Bucket, pipeline string, e *event.Parked) error {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	k := deadKey(deadMeta, e.Order)
+	return b.Put(k, sealed(deadPlace(pipeline, k), text))
+}
+
+// Change rewrites what is known of one entry, and its row where row is not nil.
+func (d *DeadLetters) Change(pipeline string, order int64, change func(*event.Parked) (row *event.Row, err error)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.update("change a parked event", pipeline, func(b *bbolt.Bucket) error {
+		k := deadKey(deadMeta, order)
+		v := b.Get(k)
+		if v == nil {
+			return faultNoDeadLetter(pipeline, order)
+		}
+		e, err := readParked(pipeline, k, v)
+		if err != nil {
+			return err
+		}
+		row, err := change(e)
+		if err != nil {
+			return err
+		}
+		if row != nil {
+			k := deadKey(deadRow, order)
+			if err := b.Put(k, sealed(deadPlace(pipeline, k), appendRow(nil, row))); err != nil {
+				return err
+			}
+		}
+		return putParked(b, pipeline, e)
+	})
+}
+
+// Tried counts a delivery that failed again.
+func (d *DeadLetters) Tried(_ context.Context, pipeline string, order int64, f *event.Fault) error {
+	return d.Change(pipeline, order, func(e *event.Parked) (*event.Row, error) {
+		e.Tries++
+		e.Code, e.Class, e.Text, e.Behind = f.Code, f.Class.String(), f.Text, false
+		return nil, nil
+	})
+}
+
+// End closes entries, or removes those that need no tombstone.
+func (d *DeadLetters) End(_ context.Context, pipeline string, ended []event.Ending) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, err := d.totals(pipeline)
+	if err != nil {
+		return err
+	}
+	var closed, gone, bytes int64
+	err = d.update("close parked events", pipeline, func(b *bbolt.Bucket) error {
+		closed, gone, bytes = 0, 0, 0
+		for _, x := range ended {
+			k := deadKey(deadMeta, x.Order)
+			v := b.Get(k)
+			if v == nil {
+				continue
+			}
+			e, err := readParked(pipeline, k, v)
+			if err != nil {
+				return err
+			}
+			if e.Ended == event.Open {
+				closed++
+			}
+			if x.Tombstone {
+				e.Ended = x.How
+				if err := putParked(b, pipeline, e); err != nil {
+					return err
+				}
+				continue
+			}
+			gone++
+			bytes += e.Size
+			if err := errors.Join(b.Delete(k), b.Delete(deadKey(deadRow, x.Order))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.open, t.events, t.bytes, t.stale = t.open-closed, t.events-gone, t.bytes-bytes, true
+	return nil
+}
+
+// Sweep removes entries that ended.
+func (d *DeadLetters) Sweep(ctx context.Context, pipeline string, orders []int64) error {
+	ended := make([]event.Ending, len(orders))
+	for i, o := range orders {
+		ended[i] = event.Ending{Order: o}
+	}
+	return d.End(ctx, pipeline, ended)
+}
+
+// Open is how many events of a pipeline wait.
+func (d *DeadLetters) Open(pipeline string) (int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, err := d.totals(pipeline)
+	if err != nil {
+		return 0, err
+	}
+	return t.open, nil
+}
+
+// Oldest is when the oldest open entry was parked; zero where there is none.
+func (d *DeadLetters) Oldest(pipeline string) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, err := d.totals(pipeline)
+	if err != nil {
+		return time.Time{}
+	}
+	if t.stale {
+		delete(d.kept, pipeline)
+		if t, err = d.totals(pipeline); err != nil {
+			return time.Time{}
+		}
+	}
+	return t.oldest
+}
+
+// totals counts what is kept, once. Call it with mu held.
+func (d *DeadLetters) totals(pipeline string) (*keptTotals, error) {
+	if t := d.kept[pipeline]; t != nil {
+		return t, nil
+	}
+	t := &keptTotals{}
+	err := d.Each(pipeline, -1<<63, func(e *event.Parked) error {
+		t.events++
+		t.bytes += e.Size
+		if e.Ended == event.Open {
+			t.open++
+			if t.oldest.IsZero() || e.ParkedAt.Before(t.oldest) {
+				t.oldest = e.ParkedAt
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.kept[pipeline] = t
+	return t, nil
+}
+
+func (d *DeadLetters) view(pipeline string, f func(*bbolt.Bucket) error) error {
+	return d.s.viewParked(func(tx *bbolt.Tx) error {
+		all := tx.Bucket([]byte(bucketDead))
+		if all == nil {
+			return nil
+		}
+		b := all.Bucket([]byte(pipeline))
+		if b == nil {
+			return nil
+		}
+		return f(b)
+	})
+}
+
+func (d *DeadLetters) update(op, pipeline string, f func(*bbolt.Bucket) error) error {
+	return d.s.updateParked(op, func(tx *bbolt.Tx) error {
+		all, err := tx.CreateBucketIfNotExists([]byte(bucketDead))
+		if err != nil {
+			return err
+		}
+		b, err := all.CreateBucketIfNotExists([]byte(pipeline))
+		if err != nil {
+			return err
+		}
+		return f(b)
+	})
+}
+
+// A row is, per role in their order, one byte (bit 0: set, bit 1: NULL), a uvarint length and the bytes.
+const (
+	rowSet  = 1
+	rowNull = 2
+)
+
+func appendRow(b []byte, row *event.Row) []byte {
+	for i := range row {
+		v := &row[i]
+		var flags byte
+		if v.Set {
+			flags |= rowSet
+		}
+		if v.Null {
+			flags |= rowNull
+		}
+		b = append(b, flags)
+		b = binary.AppendUvarint(b, uint64(len(v.Bytes)))
+		b = append(b, v.Bytes...)
+	}
+	return b
+}
+
+func readRow(b []byte) (*event.Row, error) {
+	var row event.Row
+	for i := range row {
+		if len(b) == 0 { // a role that came with a later version
+			break
+		}
+		flags := b[0]
+		n, size := binary.Uvarint(b[1:])
+		if size <= 0 || n > uint64(len(b)-1-size) {
+			return nil, damaged("the row of a parked event is not understood")
+		}
+		b = b[1+size:]
+		row[i] = event.Value{Set: flags&rowSet != 0, Null: flags&rowNull != 0}
+		if row[i].Set && !row[i].Null {
+			row[i].Bytes = b[:n:n]
+		}
+		b = b[n:]
+	}
+	return &row, nil
+}
+
+func faultDeadFull(pipeline string, events, bytes int64, l DeadLetterLimits) *event.Fault {
+	return &event.Fault{
+		Code: CodeDeadFull, Class: event.Safety, Op: "park an event", Place: pipeline,
+		Text: fmt.Sprintf("the dead-letter store is full: %d of %d events, %d of %d bytes", events, l.MaxEvents, bytes, l.MaxBytes),
+		Hint: "replay or skip what waits (outtail dlq list, replay, skip), or raise dead_letters.max_events or max_bytes, and start again: nothing was lost",
+	}
+}
+
+func faultParkedLost(path string) *event.Fault {
+	return &event.Fault{
+		Code: CodeParkedLost, Class: event.Safety, Op: "open parked events", Place: path,
+		Text: "events were parked in another file of this name, which is gone: the position has passed them",
+		Hint: "restore " + path + " (and outtail.db, from the same backup). To give up what was parked there: outtail dlq forget -c FILE --reason R",
+	}
+}
+
+func faultNoDeadLetter(pipeline string, order int64) *event.Fault {
+	return &event.Fault{
+		Code: CodeNoDeadLetter, Class: event.Usage, Op: "find a parked event", Place: pipeline, Text: fmt.Sprintf("no parked event has the number %d", order),
+		Hint: "outtail dlq list -c FILE shows those that there are",
+	}
+}
