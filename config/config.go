@@ -39,10 +39,11 @@ type Pipeline struct {
 	Source  Source
 	Columns event.Columns
 	Routes  []Route
-	// OnPoison is what becomes of a record that cannot be sent: halt.
-	OnPoison string
-	// OnNoRoute is what becomes of an event that no route matches: halt or drop.
-	OnNoRoute    string
+	// OnPoison is the policy of routes that name none.
+	OnPoison event.Policy
+	// OnNoRoute is what becomes of an event that no route matches, unless such events are dropped by rule.
+	OnNoRoute    event.Policy
+	DropNoRoute  bool
 	DeadLetters  DeadLetters
 	Sink         Sink
 	Limits       Limits
@@ -50,12 +51,10 @@ type Pipeline struct {
 	DrainTimeout time.Duration
 }
 
-// DeadLetters is accepted with its defaults only, for now.
+// DeadLetters bounds the store of parked events.
 type DeadLetters struct {
-	MaxEvents   int64
-	MaxBytes    Size
-	Retention   time.Duration
-	MirrorTopic string
+	MaxEvents int64
+	MaxBytes  Size
 }
 
 // Limits keep what a pipeline holds bounded (I11).

@@ -172,8 +172,8 @@ func TestRoutesHaveADefaultWhereTheColumnsSuggestOne(t *testing.T) {
 	routes := func(columns string) []Route {
 		return parsed(t, pipeline(anySource, "columns: "+columns, anySink), environment()).Pipelines[0].Routes
 	}
-	require.Equal(t, []Route{{Topic: "outbox.event.${aggregate_type}", Format: "raw", OnPoison: "halt"}}, routes("debezium"))
-	require.Equal(t, []Route{{Topic: "${topic}", Format: "raw", OnPoison: "halt"}}, routes("{ id: i, key: k, payload: p, topic: t }"))
+	require.Equal(t, []Route{{Topic: "outbox.event.${aggregate_type}", Format: "raw", OnPoison: event.Park}}, routes("debezium"))
+	require.Equal(t, []Route{{Topic: "${topic}", Format: "raw", OnPoison: event.Park}}, routes("{ id: i, key: k, payload: p, topic: t }"))
 }
 
 func TestSinks(t *testing.T) {

@@ -4,15 +4,14 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+
+	"github.com/outtail/outtail/event"
 )
 
 var pipelineName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
-const (
-	policyHalt = "halt"
-	policyPark = "park"
-	policyDrop = "drop"
-)
+// policyDrop is a name of on_no_route only: such events are filtered by rule.
+const policyDrop = "drop"
 
 // readPipeline is a pipeline with the nodes that findings across pipelines point to.
 type readPipeline struct {
@@ -44,9 +43,9 @@ func (r *reader) pipeline(f field) *readPipeline {
 	p.readSource(s.get("source"))
 	var preset string
 	p.Columns, preset = r.columns(s.get("columns"))
-	p.OnPoison = r.poison(s.get("on_poison"))
+	p.OnPoison = poison(s.get("on_poison"), event.Park)
 	p.readRoutes(s.get("routes"), preset)
-	p.OnNoRoute = r.noRoute(s.get("on_no_route"))
+	p.DropNoRoute, p.OnNoRoute = noRoute(s.get("on_no_route"))
 	p.DeadLetters = r.deadLetters(s.get("dead_letters"))
 	p.readSink(s.get("sink"))
 	p.Limits = r.limits(s.get("limits"))
@@ -62,33 +61,21 @@ func (f field) notYet(what, hint string) {
 	f.bad(codeUnavailable, what+" is not available yet", hint)
 }
 
-// poison reads on_poison. Until parking exists, its default park means that the pipeline halts: nothing is skipped.
-func (r *reader) poison(f field) string {
-	switch v := f.enum(policyPark, policyPark, "dlq", policyHalt, "skip"); v {
-	case policyPark:
-		if f.set() {
-			f.warn(codeUnavailable, "parking is not available yet: a record that cannot be sent halts the pipeline", "halt says the same without this warning")
-		}
-	case policyHalt:
-	default:
-		f.notYet(v, "until it is, a record that cannot be sent halts the pipeline: write halt, or leave the key out")
-	}
-	return policyHalt
+// policies are the names of event.Policy; routes default to the pipeline's, which defaults to park.
+func policies() []string {
+	return []string{event.Park.String(), event.Alone.String(), event.Halt.String(), event.Skip.String()}
 }
 
-func (r *reader) noRoute(f field) string {
-	switch v := f.enum(policyPark, policyPark, "dlq", policyHalt, "skip", policyDrop); v {
-	case policyDrop:
-		return policyDrop
-	case policyPark:
-		if f.set() {
-			f.warn(codeUnavailable, "parking is not available yet: an event without a route halts the pipeline", "halt says the same without this warning")
-		}
-	case policyHalt:
-	default:
-		f.notYet(v, "until it is, write halt or drop")
-	}
-	return policyHalt
+func poison(f field, def event.Policy) event.Policy {
+	p, _ := event.ParsePolicy(f.enum(def.String(), policies()...))
+	return p
+}
+
+// noRoute reads on_no_route: the same policies, and drop.
+func noRoute(f field) (drop bool, p event.Policy) {
+	name := f.enum(event.Park.String(), append(policies(), policyDrop)...)
+	p, _ = event.ParsePolicy(name)
+	return name == policyDrop, p
 }
 
 func (r *reader) deadLetters(f field) DeadLetters {
@@ -96,20 +83,15 @@ func (r *reader) deadLetters(f field) DeadLetters {
 	if s == nil {
 		s = r.absent(f)
 	}
-	def := DeadLetters{MaxEvents: 1_000_000, MaxBytes: 1 << 30}
 	d := DeadLetters{
-		MaxEvents:   s.get("max_events").number(def.MaxEvents, 1, 1<<40),
-		MaxBytes:    s.get("max_bytes").size(def.MaxBytes, 1),
-		Retention:   s.get("retention").duration(0, 0),
-		MirrorTopic: s.get("mirror_topic").str(""),
+		MaxEvents: s.get("max_events").number(1_000_000, 1, 1<<40),
+		MaxBytes:  s.get("max_bytes").size(1<<30, 1),
 	}
-	for key, changed := range map[string]bool{
-		"max_events": d.MaxEvents != def.MaxEvents, "max_bytes": d.MaxBytes != def.MaxBytes,
-		"retention": d.Retention != 0, "mirror_topic": d.MirrorTopic != "",
-	} {
-		if changed {
-			s.get(key).notYet("another value than the default", "leave it out: until dead letters are available a record that cannot be sent halts the pipeline")
-		}
+	if retention := s.get("retention"); retention.duration(0, 0) != 0 {
+		retention.notYet("a retention", "leave it out: open entries are kept until a person replays or skips them")
+	}
+	if mirror := s.get("mirror_topic"); mirror.str("") != "" {
+		mirror.notYet("a mirror topic", "leave it out: outtail dlq export writes what is kept")
 	}
 	s.close()
 	return d

@@ -21,8 +21,8 @@ type Route struct {
 	Key   string
 	// Format is raw.
 	Format string
-	// OnPoison is halt.
-	OnPoison string
+	// OnPoison is what becomes of an event of this route that cannot be delivered for its own sake.
+	OnPoison event.Policy
 }
 
 // readRoutes reads the list, or gives the route that the columns suggest.
@@ -69,7 +69,7 @@ func (p *readPipeline) readRoutes(f field, preset string) {
 			format.notYet("format "+v, "leave it out, or write raw")
 		}
 		route.Format = "raw"
-		route.OnPoison = r.poison(s.get("on_poison"))
+		route.OnPoison = poison(s.get("on_poison"), p.OnPoison)
 		s.close()
 		if len(route.Match) == 0 && !s.fields["match"].set() {
 			all = item.path

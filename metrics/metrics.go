@@ -146,6 +146,22 @@ func (m *Metrics) SendUnknown(pipeline string, events int) {
 	m.of(pipeline).unknown.Add(float64(events))
 }
 
+// Parked counts events that were put into the dead-letter store.
+func (m *Metrics) Parked(pipeline, reason string, events int) {
+	m.counters[eventsParked].WithLabelValues(pipeline, reason).Add(float64(events))
+}
+
+// DeadLetters says how many events wait in the store, and since when the oldest does.
+func (m *Metrics) DeadLetters(pipeline string, open int, oldest time.Duration) {
+	m.gauges[parkedEvents].WithLabelValues(pipeline).Set(float64(open))
+	m.gauges[parkedOldest].WithLabelValues(pipeline).Set(max(0, oldest.Seconds()))
+}
+
+// Replayed counts events that were sent again from the store.
+func (m *Metrics) Replayed(pipeline, result string, events int) {
+	m.counters[replayEvents].WithLabelValues(pipeline, result).Add(float64(events))
+}
+
 // Latency takes the times of one acknowledged message. Clocks of two machines can make the first one negative: then 0.
 func (m *Metrics) Latency(pipeline string, commitToAck, sendToAck time.Duration) {
 	p := m.of(pipeline)

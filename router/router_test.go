@@ -39,7 +39,7 @@ func newRouter(t *testing.T, onNoRoute NoRoute, routes ...Route) *Router {
 var everything = Route{Topic: "all"}
 
 func TestTheFirstMatchingRouteWins(t *testing.T) {
-	rt := newRouter(t, Halt,
+	rt := newRouter(t, NoRoute{},
 		Route{Match: roles{event.EventType: "order.created", event.Tenant: "acme"}, Topic: "acme"},
 		Route{Match: roles{event.EventType: "order.*", event.AggregateType: "vip-?"}, Topic: "vip"},
 		Route{Match: roles{event.EventType: "order.created"}, Topic: "created"},
@@ -90,7 +90,7 @@ func TestTheTableAgreesWithReadingTheRoutesOneByOne(t *testing.T) {
 			}
 			routes = append(routes, Route{Match: match, Topic: "t" + string(rune('0'+i))})
 		}
-		rt, err := New(routes, DropEvent)
+		rt, err := New(routes, NoRoute{Drop: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestTheTableAgreesWithReadingTheRoutesOneByOne(t *testing.T) {
 }
 
 func TestTopicsOfRowsAndTemplates(t *testing.T) {
-	rt := newRouter(t, Halt,
+	rt := newRouter(t, NoRoute{},
 		Route{Match: roles{event.EventType: "row"}, Topic: "${topic}"},
 		Route{Match: roles{event.EventType: "header"}, Topic: "r.${headers.region}"},
 		Route{Topic: "outbox.event.${aggregate_type}"},
@@ -182,7 +182,7 @@ func TestKeys(t *testing.T) {
 		{"a template over NULL", "${tenant}", roles{event.AggregateID: "7", event.Tenant: null}, "", "OT6102"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			rt := newRouter(t, Halt, Route{Topic: "t", Key: c.template})
+			rt := newRouter(t, NoRoute{}, Route{Topic: "t", Key: c.template})
 			var m event.Message
 			_, err := rt.Route(eventOf(c.row), &m)
 			requireFault(t, c.code, err)
@@ -195,7 +195,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestAnEmptyValueWithoutBytesIsStillAKey(t *testing.T) {
-	rt := newRouter(t, Halt, everything)
+	rt := newRouter(t, NoRoute{}, everything)
 	ev := eventOf(nil)
 	ev.Row[event.AggregateID] = event.Value{Set: true}
 	var m event.Message
@@ -205,7 +205,7 @@ func TestAnEmptyValueWithoutBytesIsStillAKey(t *testing.T) {
 }
 
 func TestAggregatesAreKeptApart(t *testing.T) {
-	rt := newRouter(t, Halt, Route{Topic: "t", Key: "${tenant}"})
+	rt := newRouter(t, NoRoute{}, Route{Topic: "t", Key: "${tenant}"})
 	name := func(row roles) string {
 		row[event.Tenant] = "acme"
 		var m event.Message
@@ -223,7 +223,7 @@ func TestAggregatesAreKeptApart(t *testing.T) {
 }
 
 func TestPartitions(t *testing.T) {
-	rt := newRouter(t, Halt, everything)
+	rt := newRouter(t, NoRoute{}, everything)
 	for value, want := range map[string]int32{null: -1, "0": 0, "12": 12, "2147483647": 2147483647} {
 		m := event.Message{Partition: 99}
 		_, err := rt.Route(eventOf(roles{event.AggregateID: "1", event.Partition: value}), &m)
@@ -242,11 +242,11 @@ func TestNoRouteFollowsThePolicy(t *testing.T) {
 	only := Route{Match: roles{event.EventType: "order.created"}, Topic: "t"}
 
 	var m event.Message
-	drop, err := newRouter(t, DropEvent, only).Route(ev, &m)
+	drop, err := newRouter(t, NoRoute{Drop: true}, only).Route(ev, &m)
 	require.NoError(t, err)
 	require.True(t, drop)
 
-	drop, err = newRouter(t, Halt, only).Route(ev, &m)
+	drop, err = newRouter(t, NoRoute{}, only).Route(ev, &m)
 	require.False(t, drop)
 	f := requireFault(t, "OT6101", err)
 	for _, part := range []string{"public.outbox", "postgres/slot/0/1#3", "e-1", "order.paid"} {
@@ -258,7 +258,7 @@ func TestNoRouteFollowsThePolicy(t *testing.T) {
 }
 
 func TestWhatAMessageKeepsDoesNotAliasTheBatch(t *testing.T) {
-	rt := newRouter(t, Halt, Route{Topic: "${topic}"})
+	rt := newRouter(t, NoRoute{}, Route{Topic: "${topic}"})
 	ev := eventOf(roles{event.ID: "e-1", event.Topic: "orders", event.AggregateType: "order", event.AggregateID: "1"})
 	var m event.Message
 	_, err := rt.Route(ev, &m)
@@ -288,13 +288,13 @@ func TestBadRoutesAreRefused(t *testing.T) {
 		"routes[0].key: ":              {Topic: "t", Key: "${"},
 		"unknown role 200":             {Topic: "t", Match: roles{200: "x"}},
 	} {
-		_, err := New([]Route{r}, Halt)
+		_, err := New([]Route{r}, NoRoute{})
 		require.ErrorContains(t, err, says)
 	}
 }
 
 func TestRoutingHardlyAllocates(t *testing.T) {
-	rt := newRouter(t, Halt,
+	rt := newRouter(t, NoRoute{},
 		Route{Match: roles{event.EventType: "order.created"}, Topic: "orders.created"},
 		Route{Match: roles{event.EventType: "*"}, Topic: "${topic}"},
 	)
@@ -311,7 +311,7 @@ func BenchmarkRoute(b *testing.B) {
 	rt, err := New([]Route{
 		{Match: roles{event.EventType: "order.created"}, Topic: "orders.created"},
 		{Match: roles{event.EventType: "order.*"}, Topic: "orders.${event_type}"},
-	}, Halt)
+	}, NoRoute{})
 	require.NoError(b, err)
 	for name, kind := range map[string]string{"constant": "order.created", "template": "order.paid"} {
 		ev := eventOf(roles{

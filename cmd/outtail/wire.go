@@ -33,20 +33,17 @@ type process struct {
 func (p *process) build(c config.Pipeline) (*pipeline.Pipeline, error) {
 	routes := make([]router.Route, len(c.Routes))
 	for i, r := range c.Routes {
-		routes[i] = router.Route{Match: r.Match, Topic: r.Topic, Key: r.Key}
+		routes[i] = router.Route{Match: r.Match, Topic: r.Topic, Key: r.Key, OnPoison: r.OnPoison}
 	}
-	noRoute := router.Halt
-	if c.OnNoRoute == "drop" {
-		noRoute = router.DropEvent
-	}
-	rt, err := router.New(routes, noRoute)
+	rt, err := router.New(routes, router.NoRoute{Drop: c.DropNoRoute, OnPoison: c.OnNoRoute})
 	if err != nil {
 		return nil, err
 	}
+	p.store.DeadLetters().Limit(c.Name, checkpoint.DeadLetterLimits{MaxEvents: c.DeadLetters.MaxEvents, MaxBytes: int64(c.DeadLetters.MaxBytes)})
 	pl := pipeline.New(pipeline.Options{
 		Name: c.Name, Router: route{rt}, Transformer: transform.NewRaw(), Store: p.store, Committer: p.committer,
 		Observer: p.observer, Log: p.log, InFlightEvents: c.Limits.InFlightEvents, InFlightBytes: int64(c.Limits.InFlightBytes),
-		StartTimeout: p.cfg.StartTimeout, DrainTimeout: c.DrainTimeout, Version: version,
+		DeadLetters: p.store.DeadLetters(), Columns: c.Columns, StartTimeout: p.cfg.StartTimeout, DrainTimeout: c.DrainTimeout, Version: version,
 	})
 	src, err := p.source(c, pl)
 	if err != nil {

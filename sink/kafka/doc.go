@@ -36,7 +36,8 @@
 // # Three ways out of a failed promise
 //
 //   - For the record's own sake (too large, invalid): the topic goes on with one record in flight until the events that failed
-//     together have been tried alone. What fails alone is the culprit: Failed, and its topic stays fenced behind it.
+//     together have been tried alone. What fails alone is the culprit: Failed, and its topic stays fenced behind it until it
+//     is discarded, because it is kept elsewhere; if it never is, nothing behind it leaves.
 //   - The topic's (authorisation): held, looked up again slowly, told as a condition.
 //   - Everything else (a recreated topic, a dead producer id, a batch cap that changed): when nothing is flying any more, a new
 //     client takes over, and all topics are looked up again. Not PurgeTopicsFromProducing: a purged partition starts again

@@ -49,13 +49,7 @@ func (s *Sink) acked(e *entry) {
 		}
 	}
 	if first {
-		for s.window.n > 0 && s.window.at(0).state == acked {
-			s.bytes -= s.window.at(0).bytes
-			s.window.pop()
-		}
-		if s.watched {
-			s.notify()
-		}
+		s.pass()
 	}
 	s.c.Acks.Acked(seq)
 	if t.probing && !t.broken {
@@ -67,6 +61,15 @@ func (s *Sink) acked(e *entry) {
 	if !t.ready && !t.broken {
 		t.kick() // it answers after all: look at once
 	}
+}
+
+// pass lets go of what is answered at the head of the window. Call it with mu held.
+func (s *Sink) pass() {
+	for s.window.n > 0 && (s.window.at(0).state == acked || s.window.at(0).state == dropped) {
+		s.bytes -= s.window.at(0).bytes
+		s.window.pop()
+	}
+	s.notify()
 }
 
 // broke takes a record back that the client gave up. Call it with mu held.
@@ -105,7 +108,7 @@ func (s *Sink) broke(e *entry, err error) {
 // fail reports a message as failed. Nothing of its topic, its aggregate or its key that was sent after it goes out any more:
 // the pipeline halts, and what it read behind the failed event must not overtake it. Call it with mu held.
 func (s *Sink) fail(e *entry, f *event.Fault) {
-	e.state = failed
+	e.state, e.fault = failed, f
 	s.blocked.add(e.m)
 	if t := e.t; t != nil && (!t.halted || e.seq < t.haltedAt) {
 		t.halted, t.haltedAt = true, e.seq

@@ -10,11 +10,12 @@ import (
 type state uint8
 
 const (
-	held   state = iota // waits in the sink for its topic, or behind a held one
-	queued              // waits in the sink for its partition's turn
-	flying              // handed to the client
-	acked               // acknowledged, behind an unacked one
-	failed              // reported as Failed; blocks what must not overtake it
+	held    state = iota // waits in the sink for its topic, or behind a held one
+	queued               // waits in the sink for its partition's turn
+	flying               // handed to the client
+	acked                // acknowledged, behind an unacked one
+	failed               // reported as Failed; blocks what must not overtake it
+	dropped              // discarded: kept elsewhere
 )
 
 // entry is one sent message. Entries are reused, with their record, headers and promise, so that a message costs no
@@ -29,7 +30,8 @@ type entry struct {
 	bytes   int64
 	looks   uint64 // the topic's lookups when this was sent: a refusal needs a later one
 	state   state
-	unsure  bool // counted as unknown outcome
+	unsure  bool         // counted as unknown outcome
+	fault   *event.Fault // of failed
 }
 
 // window is the queue of entries in the order of Send; the first is the lowest that is not acked.
@@ -62,7 +64,7 @@ func (w *window) pop() {
 	w.n--
 	clear(e.record.Headers)
 	e.record = kgo.Record{Headers: e.record.Headers[:0]}
-	e.m, e.t = nil, nil
+	e.m, e.t, e.fault = nil, nil, nil
 	w.free = append(w.free, e)
 }
 

@@ -1,0 +1,10 @@
+package wal
+
+import "github.com/outtail/outtail/event"
+
+// Covers reports whether the transaction with this commit LSN ends before a position. A commit's record begins before the end
+// that is stored.
+func (s *Source) Covers(p event.Position, tx string) bool {
+	lsn, err := event.ParseLSN(tx)
+	return err != nil || lsn < p.LSN
+}
