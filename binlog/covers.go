@@ -13,7 +13,7 @@ func (s *Source) Covers(p event.Position, tx string) bool {
 	if s.o.Kind == event.MariaDB {
 		if one, err := parseMariaPos(tx); err == nil && len(one) == 1 {
 			at, err := parseMariaPos(p.GTID)
-			return err != nil || p.GTID == "" || len(one.ahead(at)) == 0
+			return err != nil || p.GTID == "" || len(at.missing(one)) == 0
 		}
 	} else if one, err := parseGTIDSet(tx); err == nil && !one.empty() {
 		set, err := parseGTIDSet(p.GTID)
