@@ -133,6 +133,15 @@ func (k *parker) write(ctx context.Context, jobs []keeping) bool {
 			return false
 		}
 	}
+	// Before the slots are settled: what has passed belongs to its source again.
+	for i := range jobs {
+		if f := jobs[i].fault; f != nil {
+			p.opts.Observer.Parked(p.opts.Name, f.Code, 1)
+			p.log.Warn("parked", "code", f.Code, "place", placeOf(jobs[i].ev), "id", jobs[i].m.ID, "alone", jobs[i].alone, "text", f.Error(), "hint", f.Hint)
+		} else if !jobs[i].lost {
+			p.opts.Observer.Parked(p.opts.Name, reasonBehind, 1)
+		}
+	}
 	var sent []uint64
 	for i := range jobs {
 		if jobs[i].sent {
@@ -145,14 +154,6 @@ func (k *parker) write(ctx context.Context, jobs []keeping) bool {
 		slices.Sort(sent)
 		for _, seq := range p.opts.Sink.Discard(sent) {
 			p.w.settle(seq)
-		}
-	}
-	for i := range jobs {
-		if f := jobs[i].fault; f != nil {
-			p.opts.Observer.Parked(p.opts.Name, f.Code, 1)
-			p.log.Warn("parked", "code", f.Code, "place", placeOf(jobs[i].ev), "id", jobs[i].m.ID, "alone", jobs[i].alone, "text", f.Error(), "hint", f.Hint)
-		} else if !jobs[i].lost {
-			p.opts.Observer.Parked(p.opts.Name, reasonBehind, 1)
 		}
 	}
 	return true

@@ -327,9 +327,9 @@ func (p *Pipeline) asAccepted(order int64, ev *event.Event, m *event.Message, wa
 	return p.prepareAgain(e, &changed, m)
 }
 
-// Skip closes parked events without sending them. Each is the first that is left of those that wait for each other, or goes with
+// SkipParked closes parked events without sending them. Each is the first that is left of those that wait for each other, or goes with
 // all of them before it.
-func (p *Pipeline) Skip(ctx context.Context, pick func(*event.Parked) bool) (n int, err error) {
+func (p *Pipeline) SkipParked(ctx context.Context, pick func(*event.Parked) bool) (n int, err error) {
 	p.replaying.Lock()
 	defer p.replaying.Unlock()
 	if err := p.parker.settled(ctx); err != nil {

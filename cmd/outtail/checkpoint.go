@@ -67,7 +67,7 @@ func newCheckpointShow(c *cli) *cobra.Command {
 
 func (c *cli) showState(cfg *config.Config, state checkpoint.State) error {
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PIPELINE\tSAVED\tPOSITION\tEVENTS\tSINK")
+	fmt.Fprintln(w, "PIPELINE\tSAVED\tPOSITION\tEVENTS\tPARKED\tSINK")
 	seen := map[string]bool{}
 	for _, e := range state.Pipelines {
 		seen[e.Pipeline] = true
@@ -77,11 +77,11 @@ func (c *cli) showState(cfg *config.Config, state checkpoint.State) error {
 		}
 		at := reached(event.Position(e.Source), prefix)
 		sink := strings.TrimSpace(e.Sink.Kind + " " + e.Sink.ClusterID)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", e.Pipeline, e.SavedAt.UTC().Format(time.RFC3339), at, e.Events, sink)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\n", e.Pipeline, e.SavedAt.UTC().Format(time.RFC3339), at, e.Events, e.Parked, sink)
 	}
 	for _, p := range cfg.Pipelines {
 		if !seen[p.Name] {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t\n", p.Name, "never", "none", 0)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t\n", p.Name, "never", "none", 0, 0)
 		}
 	}
 	return w.Flush()

@@ -37,7 +37,7 @@ a crash may repeat events, it never loses or reorders them.`,
 	root.SetErr(c.stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	for _, sub := range []*cobra.Command{
-		newRun(c), newValidate(c), newInit(c), newCheckpoint(c), newSchema(c), newDoctor(c), newDemoCommand(), newVersion(c),
+		newRun(c), newValidate(c), newInit(c), newCheckpoint(c), newDLQ(c), newAudit(c), newSchema(c), newDoctor(c), newDemoCommand(), newVersion(c),
 	} {
 		root.AddCommand(sub)
 	}

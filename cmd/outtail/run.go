@@ -105,6 +105,9 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := store.DeadLetters().Check(); err != nil {
+		return err
+	}
 	if err := checkRenamed(cfg, store, log); err != nil {
 		return err
 	}
@@ -176,21 +179,16 @@ const requestShow = "checkpoint/show"
 // requestLoad asks the running process for all that is stored of a pipeline.
 const requestLoad = "checkpoint/load"
 
+// requestAudit is what `audit` asks it.
+const requestAudit = "audit"
+
 // listen opens the admin listener and the control socket; the returned function closes both.
 func (c *cli) listen(cfg *config.Config, store *checkpoint.Store, m *metrics.Metrics, ps []*pipeline.Pipeline, log *slog.Logger) (func(), error) {
-	ctl, err := control.Serve(control.ServerOptions{
-		Dir: cfg.DataDir, Version: version, Logger: log,
-		Handles: map[string]control.Handle{
-			requestShow: func(context.Context, json.RawMessage) (any, error) { return store.Show() },
-			requestLoad: func(_ context.Context, request json.RawMessage) (any, error) {
-				var name string
-				if err := json.Unmarshal(request, &name); err != nil {
-					return nil, err
-				}
-				return store.Load(name)
-			},
-		},
-	})
+	handles := newDeadLetters(store, ps).handles()
+	handles[requestShow] = func(context.Context, json.RawMessage) (any, error) { return store.Show() }
+	handles[requestLoad] = asked(func(_ context.Context, name string) (event.Checkpoint, error) { return store.Load(name) })
+	handles[requestAudit] = func(context.Context, json.RawMessage) (any, error) { return store.Audits() }
+	ctl, err := control.Serve(control.ServerOptions{Dir: cfg.DataDir, Version: version, Logger: log, Handles: handles})
 	if err != nil {
 		return nil, err
 	}

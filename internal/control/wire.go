@@ -11,7 +11,7 @@ import (
 const prefix = "/v1/"
 
 // maxBody bounds requests and answers in bytes.
-const maxBody = 16 << 20
+const maxBody = 64 << 20
 
 // answer is what a request gets: one of the two.
 type answer struct {

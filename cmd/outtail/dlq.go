@@ -1,0 +1,505 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outtail/outtail/checkpoint"
+	"github.com/outtail/outtail/config"
+	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/control"
+)
+
+func newDLQ(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dlq",
+		Short: "List, replay and skip parked events",
+		Long: `Events that could not be delivered for their own sake wait in the dead-letter store, and with policy park everything of their
+aggregates behind them. These commands ask the running process; where none runs they use the file, all but replay.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newDLQList(c), newDLQShow(c), newDLQReplay(c), newDLQSkip(c), newDLQExport(c), newDLQForget(c))
+	return cmd
+}
+
+// deadPick are the flags that pick parked events.
+type deadPick struct {
+	f            deadFilter
+	since, until string
+	all          bool
+}
+
+func (d *deadPick) flags(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&d.f.Pipeline, "pipeline", "", "`NAME` of the pipeline (default: the only one, or all)")
+	fl.StringVar(&d.f.ID, "id", "", "event `ID`")
+	fl.StringVar(&d.f.Aggregate, "aggregate", "", "`TYPE/ID`, or ID, of an aggregate")
+	fl.StringVar(&d.f.Code, "code", "", "`CODE` of the error, such as OT5009")
+	fl.StringVar(&d.f.Class, "class", "", "`CLASS` of the error")
+	fl.StringVar(&d.f.Topic, "topic", "", "`TOPIC` that the route gave")
+	fl.StringVar(&d.since, "since", "", "parked at or after this `TIME` (RFC 3339, or a duration ago: 2h)")
+	fl.StringVar(&d.until, "until", "", "parked before this `TIME`")
+}
+
+// read takes the configuration and the times, and gives the pipelines that are meant.
+func (d *deadPick) read(c *cli) (cfg *config.Config, names []string, err error) {
+	if cfg, err = config.Load(c.configFile, os.LookupEnv); err != nil {
+		return nil, nil, err
+	}
+	if d.f.Since, err = moment(d.since, "--since"); err != nil {
+		return nil, nil, err
+	}
+	if d.f.Until, err = moment(d.until, "--until"); err != nil {
+		return nil, nil, err
+	}
+	if d.f.Pipeline != "" {
+		p, err := pipelineNamed(cfg, d.f.Pipeline)
+		return cfg, []string{p.Name}, err
+	}
+	for _, p := range cfg.Pipelines {
+		names = append(names, p.Name)
+	}
+	return cfg, names, nil
+}
+
+// one is read for commands that change something: they are for one pipeline, and say so when everything is picked.
+func (d *deadPick) one(c *cli, verb string) (*config.Config, error) {
+	cfg, names, err := d.read(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) != 1 {
+		return nil, usageError{fmt.Errorf("name the pipeline: --pipeline %s", strings.Join(names, " | "))}
+	}
+	d.f.Pipeline = names[0]
+	if d.f.everything() && !d.all {
+		return nil, usageError{fmt.Errorf("nothing is picked out; to %s everything that is parked, say --all", verb)}
+	}
+	return cfg, nil
+}
+
+// moment reads a time, or how long ago it was.
+func moment(s, flag string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return time.Time{}, usageError{fmt.Errorf("%s %q is no time (2026-03-01T12:00:00Z) and no duration (2h)", flag, s)}
+	}
+	return time.Now().Add(-d), nil
+}
+
+// onDead puts a request to the running process, or to the file where none runs: read-only unless it changes something.
+func onDead[Q, A any](ctx context.Context, cfg *config.Config, request string, q Q, writes bool, file func(*deadLetters) (A, error)) (A, error) {
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		var a A
+		err := control.Ask(ctx, cfg.DataDir, request, q, &a)
+		if !errors.Is(err, control.ErrNotRunning) {
+			return a, err
+		}
+		open := checkpoint.OpenReadOnly
+		if writes {
+			open = checkpoint.Open
+		}
+		store, err := open(checkpoint.Options{Dir: cfg.DataDir, Version: version})
+		if err == nil {
+			a, err = file(newDeadLetters(store, nil))
+			return a, errors.Join(err, store.Close())
+		}
+		// A process that starts holds the file for a moment before it answers.
+		if !errors.Is(err, checkpoint.ErrLocked) || time.Now().After(deadline) {
+			return a, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return a, ctx.Err()
+		}
+	}
+}
+
+// each visits what is picked, page by page.
+func (d *deadPick) each(ctx context.Context, cfg *config.Config, names []string, rows bool, visit func(*deadEntry) error) error {
+	for _, name := range names {
+		q := deadPage{deadFilter: d.f, From: -1 << 63, Rows: rows}
+		q.Pipeline = name
+		for {
+			a, err := onDead(ctx, cfg, requestDeadList, q, false, func(l *deadLetters) (deadAnswer, error) { return l.list(ctx, q) })
+			if err != nil {
+				return err
+			}
+			for i := range a.Entries {
+				if err := visit(&a.Entries[i]); err != nil {
+					return err
+				}
+			}
+			if !a.More {
+				break
+			}
+			q.From = a.Next
+		}
+	}
+	return nil
+}
+
+func newDLQList(c *cli) *cobra.Command {
+	var pick deadPick
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list -c FILE",
+		Short:   "List parked events, in the order in which they wait",
+		Example: "  outtail dlq list -c outtail.yaml\n  outtail dlq list -c outtail.yaml --aggregate order/4711 --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, names, err := pick.read(c)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				all := []deadEntry{}
+				if err := pick.each(cmd.Context(), cfg, names, false, func(e *deadEntry) error { all = append(all, *e); return nil }); err != nil {
+					return err
+				}
+				return c.printJSON(all)
+			}
+			return c.listDead(cmd.Context(), cfg, names, &pick)
+		},
+	}
+	c.configFlag(cmd)
+	pick.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *cli) printJSON(v any) error {
+	enc := json.NewEncoder(c.stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (c *cli) listDead(ctx context.Context, cfg *config.Config, names []string, pick *deadPick) error {
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	n, behind := 0, 0
+	err := pick.each(ctx, cfg, names, false, func(e *deadEntry) error {
+		if n == 0 {
+			fmt.Fprintln(w, "PIPELINE\tPARKED\tID\tAGGREGATE\tTOPIC\tTRIES\tWHY")
+		}
+		n++
+		why := strings.TrimSpace(e.Code + " " + e.Text)
+		if e.Behind {
+			behind++
+			why = "waits behind another"
+		}
+		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.Pipeline, e.ParkedAt.UTC().Format(time.RFC3339), e.ID, e.Aggregate, e.Topic, e.Tries, why)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if n == 0 {
+		return tell(c.stderr, "nothing is parked\n")
+	}
+	return tell(c.stderr, fmt.Sprintf("%d parked, %d of them only wait behind others\n", n, behind))
+}
+
+func newDLQShow(c *cli) *cobra.Command {
+	var pick deadPick
+	var payload bool
+	cmd := &cobra.Command{
+		Use:   "show -c FILE --id ID",
+		Short: "Show one parked event",
+		Long:  "Shows what is known of it. Its payload, which may be confidential, is shown with --payload only.",
+		Example: `  outtail dlq show -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01
+  outtail dlq show -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --payload`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, names, err := pick.read(c)
+			if err != nil {
+				return err
+			}
+			all := []shownEntry{}
+			err = pick.each(cmd.Context(), cfg, names, true, func(e *deadEntry) error {
+				all = append(all, show(e, payload))
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if len(all) == 0 {
+				return &event.Fault{Code: "OT0009", Class: event.Usage, Op: "show a parked event", Place: pick.f.ID, Text: "no parked event has this id",
+					Hint: "outtail dlq list shows those that there are"}
+			}
+			return c.printJSON(all)
+		},
+	}
+	c.configFlag(cmd)
+	pick.flags(cmd)
+	cmd.Flags().BoolVar(&payload, "payload", false, "show payload and headers too")
+	_ = cmd.MarkFlagRequired("id")
+	return cmd
+}
+
+// shownEntry is an entry whose row is text where it is text.
+type shownEntry struct {
+	deadEntry
+	Row map[string]*string `json:"row"`
+}
+
+func show(e *deadEntry, payload bool) shownEntry {
+	s := shownEntry{deadEntry: *e, Row: map[string]*string{}}
+	for role, v := range e.Row {
+		secret := role == event.Payload.String() || role == event.Headers.String()
+		switch {
+		case v == nil:
+			s.Row[role] = nil
+		case secret && !payload:
+			text := fmt.Sprintf("(%d bytes)", len(*v))
+			s.Row[role] = &text
+		case utf8.Valid(*v):
+			text := string(*v)
+			s.Row[role] = &text
+		default:
+			text := "base64:" + base64.StdEncoding.EncodeToString(*v)
+			s.Row[role] = &text
+		}
+	}
+	return s
+}
+
+// act fills in who does something to what is picked, and why.
+func act(pick *deadPick, reason string) deadAct {
+	by := (&change{reason: reason}).by()
+	return deadAct{deadFilter: pick.f, Operator: by.Operator, Reason: by.Reason}
+}
+
+func newDLQSkip(c *cli) *cobra.Command {
+	var pick deadPick
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "skip -c FILE (--id ID | …) --reason R",
+		Short: "Leave parked events out for good",
+		Long: `They are not sent, and stay left out when a crash has their rows read again. What waited behind them waits on until it is
+replayed. The audit keeps who did it and why.`,
+		Example: `  outtail dlq skip -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --reason "test event"`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := pick.one(c, "skip")
+			if err != nil {
+				return err
+			}
+			q := act(&pick, reason)
+			a, err := onDead(cmd.Context(), cfg, requestDeadSkip, q, true, func(l *deadLetters) (deadSkipped, error) { return l.skip(cmd.Context(), q) })
+			if err != nil {
+				return err
+			}
+			return tell(c.stdout, fmt.Sprintf("pipeline %s: %d skipped\n", q.Pipeline, a.Skipped))
+		},
+	}
+	c.configFlag(cmd)
+	pick.flags(cmd)
+	cmd.Flags().BoolVar(&pick.all, "all", false, "skip everything that is parked")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept in the audit (required)")
+	_ = cmd.MarkFlagRequired("reason")
+	return cmd
+}
+
+func newDLQReplay(c *cli) *cobra.Command {
+	var pick deadPick
+	var q deadAct
+	var reason, edit string
+	cmd := &cobra.Command{
+		Use:   "replay -c FILE (--id ID | --aggregate A | --all | …) --reason R",
+		Short: "Send parked events again, in order",
+		Long: `Goes through the running pipeline, so that order holds: of those that wait for each other an event goes only when no earlier
+one is left, and what was kept behind a delivered one follows it. Events keep their ids; topic, key and format are those that the
+configuration gives now. What is refused again stays where it is. Exit 1 when something was refused.`,
+		Example: `  outtail dlq replay -c outtail.yaml --code OT6101 --canary 1 --reason "route added"
+  outtail dlq replay -c outtail.yaml --all --rate 200 --reason "limit raised"
+  outtail dlq replay -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --edit payload.json --reason "broken by release 1.2"`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := pick.one(c, "replay")
+			if err != nil {
+				return err
+			}
+			a := act(&pick, reason)
+			a.Canary, a.Rate, a.Topic = q.Canary, q.Rate, q.Topic
+			if a.Canary < 0 || a.Rate < 0 {
+				return usageError{errors.New("--canary and --rate are positive numbers")}
+			}
+			if edit != "" {
+				a.Edit = true
+				if a.Payload, err = os.ReadFile(edit); err != nil {
+					return usageError{fmt.Errorf("--edit: %w", err)}
+				}
+			}
+			return c.replayDead(cmd.Context(), cfg, a)
+		},
+	}
+	c.configFlag(cmd)
+	pick.flags(cmd)
+	fl := cmd.Flags()
+	fl.BoolVar(&pick.all, "all", false, "replay everything that is parked")
+	fl.IntVar(&q.Canary, "canary", 0, "send only the first `N`, then stop")
+	fl.Float64Var(&q.Rate, "rate", 0, "events per second; 0 is unlimited")
+	fl.StringVar(&q.Topic, "to-topic", "", "send to this `TOPIC` instead of the route's")
+	fl.StringVar(&edit, "edit", "", "replace the payload of the one event that is picked by the content of `FILE`")
+	fl.StringVar(&reason, "reason", "", "why; kept in the audit (required)")
+	_ = cmd.MarkFlagRequired("reason")
+	return cmd
+}
+
+// replayDead begins a replay and watches it. Whoever gives up, by Ctrl-C, stops it.
+func (c *cli) replayDead(ctx context.Context, cfg *config.Config, q deadAct) error {
+	ask := func(ctx context.Context, request string) (s replayState, err error) {
+		err = control.Ask(ctx, cfg.DataDir, request, q, &s)
+		if errors.Is(err, control.ErrNotRunning) {
+			err = faultReplayNeedsRun(q.Pipeline)
+		}
+		return s, err
+	}
+	s, err := ask(ctx, requestDeadReplay)
+	before := s.Open
+	people := forPeople(c.stderr, "auto")
+	for err == nil && !s.Done {
+		if people {
+			_ = tell(c.stderr, fmt.Sprintf("\r%d of %d parked events are left ", s.Open, before))
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+			s, err = ask(ctx, requestDeadState)
+		case <-ctx.Done():
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			if s, err = ask(stop, requestDeadStop); err == nil {
+				err = ctx.Err()
+			}
+		}
+	}
+	if people {
+		_ = tell(c.stderr, "\r\x1b[K")
+	}
+	if err != nil {
+		return err
+	}
+	if err := tell(c.stdout, fmt.Sprintf("pipeline %s: %d delivered, %d that waited behind them delivered too, %d refused, %d still wait behind others; %d parked now\n",
+		q.Pipeline, s.Acked, s.Drained, s.Failed, s.Waiting, s.Open)); err != nil {
+		return err
+	}
+	if s.Failed > 0 {
+		return &event.Fault{Code: "OT0010", Class: event.Record, Op: "replay parked events", Place: "pipeline " + q.Pipeline, Text: "refused again: " + s.First,
+			Hint: "mend what it names and replay again, or leave the event out: outtail dlq skip -c FILE --pipeline P --id ID --reason R"}
+	}
+	return nil
+}
+
+func newDLQExport(c *cli) *cobra.Command {
+	var pick deadPick
+	cmd := &cobra.Command{
+		Use:     "export -c FILE",
+		Short:   "Write parked events with their rows as lines of JSON",
+		Long:    "One object per line; row holds each role's bytes in base64, null for NULL. The output holds payloads: keep it as you keep those.",
+		Example: "  outtail dlq export -c outtail.yaml --pipeline orders > parked.jsonl",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, names, err := pick.read(c)
+			if err != nil {
+				return err
+			}
+			enc := json.NewEncoder(c.stdout)
+			return pick.each(cmd.Context(), cfg, names, true, func(e *deadEntry) error { return enc.Encode(e) })
+		},
+	}
+	c.configFlag(cmd)
+	pick.flags(cmd)
+	return cmd
+}
+
+func newDLQForget(c *cli) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "forget -c FILE --reason R",
+		Short: "Give up the events of a parked.db that was lost",
+		Long: `A start stops (OT4014) where the file in which events were parked is gone: the position has passed them, so they would be lost
+without a word. Restore the file, or give them up with this command. Refused while outtail runs.`,
+		Example: `  outtail dlq forget -c outtail.yaml --reason "disk lost, events re-created by hand"`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			cfg, err := config.Load(c.configFile, os.LookupEnv)
+			if err != nil {
+				return err
+			}
+			store, err := checkpoint.Open(checkpoint.Options{Dir: cfg.DataDir, Version: version})
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, store.Close()) }()
+			if err := store.DeadLetters().Forget(cmd.Context(), (&change{reason: reason}).by()); err != nil {
+				return err
+			}
+			return tell(c.stdout, "the next start does not ask for the lost events any more\n")
+		},
+	}
+	c.configFlag(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept in the audit (required)")
+	_ = cmd.MarkFlagRequired("reason")
+	return cmd
+}
+
+func newAudit(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "audit -c FILE",
+		Short:   "Show what people did to the state, and why",
+		Long:    "Asks the running process; where none runs, reads the state file.",
+		Example: "  outtail audit -c outtail.yaml\n  outtail audit -c outtail.yaml --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(c.configFile, os.LookupEnv)
+			if err != nil {
+				return err
+			}
+			all, err := onDead(cmd.Context(), cfg, requestAudit, struct{}{}, false, func(l *deadLetters) ([]checkpoint.Audit, error) { return l.store.Audits() })
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				if all == nil {
+					all = []checkpoint.Audit{}
+				}
+				return c.printJSON(all)
+			}
+			w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "TIME\tOPERATOR\tACTION\tPIPELINE\tREASON\tDETAIL")
+			for _, a := range all {
+				detail := a.Detail
+				if detail == "" && a.After != nil {
+					detail = reached(a.After.Position, a.After.Prefix)
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.Time.UTC().Format(time.RFC3339), a.Operator, a.Action, a.Pipeline, a.Reason, detail)
+			}
+			return w.Flush()
+		},
+	}
+	c.configFlag(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

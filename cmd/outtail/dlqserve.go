@@ -1,0 +1,434 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outtail/outtail/checkpoint"
+	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/control"
+	"github.com/outtail/outtail/pipeline"
+)
+
+// What the dlq commands ask the running process. Without one they do the same on the file (deadLetters), all but replay.
+const (
+	requestDeadList   = "dlq/list"
+	requestDeadSkip   = "dlq/skip"
+	requestDeadReplay = "dlq/replay"
+	requestDeadState  = "dlq/replay/state"
+	requestDeadStop   = "dlq/replay/stop"
+)
+
+// deadFilter picks parked events; its zero fields pick all.
+type deadFilter struct {
+	Pipeline  string    `json:"pipeline"`
+	ID        string    `json:"id,omitempty"`
+	Aggregate string    `json:"aggregate,omitempty"` // TYPE/ID, or ID
+	Code      string    `json:"code,omitempty"`
+	Class     string    `json:"class,omitempty"`
+	Topic     string    `json:"topic,omitempty"`
+	Since     time.Time `json:"since,omitzero"`
+	Until     time.Time `json:"until,omitzero"`
+}
+
+// everything says that nothing is picked out.
+func (f deadFilter) everything() bool {
+	f.Pipeline = ""
+	return f == deadFilter{}
+}
+
+func (f deadFilter) picks(e *event.Parked) bool {
+	name := aggregateName(e.Aggregate)
+	return (f.ID == "" || f.ID == e.ID) &&
+		(f.Aggregate == "" || f.Aggregate == name || strings.HasSuffix(name, "/"+f.Aggregate)) &&
+		(f.Code == "" || f.Code == e.Code) && (f.Class == "" || f.Class == e.Class) && (f.Topic == "" || f.Topic == e.Topic) &&
+		(f.Since.IsZero() || !e.ParkedAt.Before(f.Since)) && (f.Until.IsZero() || e.ParkedAt.Before(f.Until))
+}
+
+// aggregateName writes an aggregate as TYPE/ID.
+func aggregateName(s string) string { return strings.Replace(s, "\x00", "/", 1) }
+
+// deadEntry is a parked event as the commands show it. Row is there where it was asked for.
+type deadEntry struct {
+	Pipeline  string             `json:"pipeline"`
+	Number    int64              `json:"number"`
+	ID        string             `json:"id"`
+	Aggregate string             `json:"aggregate"`
+	Topic     string             `json:"topic,omitempty"`
+	Key       []byte             `json:"key,omitempty"`
+	Place     string             `json:"place"`
+	Table     string             `json:"table"`
+	Commit    time.Time          `json:"committed_at"`
+	ParkedAt  time.Time          `json:"parked_at"`
+	Behind    bool               `json:"behind"`
+	Alone     bool               `json:"alone"`
+	Code      string             `json:"code,omitempty"`
+	Class     string             `json:"class,omitempty"`
+	Text      string             `json:"text,omitempty"`
+	Tries     int                `json:"tries"`
+	Bytes     int64              `json:"bytes"`
+	ToTopic   string             `json:"to_topic,omitempty"`
+	Edited    bool               `json:"edited,omitempty"`
+	Row       map[string]*[]byte `json:"row,omitempty"` // role to bytes (base64 in JSON); null is NULL
+}
+
+func newDeadEntry(pipeline string, e *event.Parked) deadEntry {
+	d := deadEntry{
+		Pipeline: pipeline, Number: e.Order, ID: e.ID, Aggregate: aggregateName(e.Aggregate), Topic: e.Topic, Key: e.Key, Place: e.Place(), Table: e.Table,
+		Commit: e.Commit, ParkedAt: e.ParkedAt, Behind: e.Behind, Alone: e.Alone, Code: e.Code, Class: e.Class, Text: e.Text, Tries: e.Tries,
+		Bytes: e.Size, ToTopic: e.ToTopic, Edited: e.Edited,
+	}
+	if e.Row == nil {
+		return d
+	}
+	d.Row = map[string]*[]byte{}
+	for role := range event.RoleCount {
+		switch v := &e.Row[role]; {
+		case v.Present():
+			d.Row[role.String()] = &v.Bytes
+		case v.Set:
+			d.Row[role.String()] = nil
+		}
+	}
+	return d
+}
+
+// deadPage asks for some entries from a number on.
+type deadPage struct {
+	deadFilter
+	From int64 `json:"from"`
+	Rows bool  `json:"rows"`
+}
+
+// deadAnswer is a page; More says that there is another, from Next on.
+type deadAnswer struct {
+	Entries []deadEntry `json:"entries"`
+	More    bool        `json:"more"`
+	Next    int64       `json:"next"`
+}
+
+// A page ends after so many entries, or bytes of rows: an answer over the socket is bounded.
+const (
+	deadPageEntries = 500
+	deadPageBytes   = 256 << 10
+)
+
+// deadLetters does what the commands ask for, in the running process or on the file.
+type deadLetters struct {
+	store *checkpoint.Store
+	// pipelines are those that run; none where the file is all there is.
+	pipelines map[string]*pipeline.Pipeline
+
+	mu   sync.Mutex
+	jobs map[string]*replayJob
+}
+
+func newDeadLetters(store *checkpoint.Store, ps []*pipeline.Pipeline) *deadLetters {
+	d := &deadLetters{store: store, pipelines: map[string]*pipeline.Pipeline{}, jobs: map[string]*replayJob{}}
+	for _, p := range ps {
+		d.pipelines[p.Name()] = p
+	}
+	return d
+}
+
+// handles are what the control socket serves.
+func (d *deadLetters) handles() map[string]control.Handle {
+	return map[string]control.Handle{
+		requestDeadList:   asked(d.list),
+		requestDeadSkip:   asked(d.skip),
+		requestDeadReplay: asked(d.replay),
+		requestDeadState:  asked(d.state),
+		requestDeadStop:   asked(d.stop),
+	}
+}
+
+// asked decodes a request for a handle.
+func asked[Q, A any](f func(context.Context, Q) (A, error)) control.Handle {
+	return func(ctx context.Context, raw json.RawMessage) (any, error) {
+		var q Q
+		if err := json.Unmarshal(raw, &q); err != nil {
+			return nil, fmt.Errorf("the request is not understood: %w", err)
+		}
+		return f(ctx, q)
+	}
+}
+
+var errPageFull = errors.New("the page is full")
+
+func (d *deadLetters) list(_ context.Context, q deadPage) (deadAnswer, error) {
+	a := deadAnswer{Entries: []deadEntry{}}
+	var bytes int64
+	letters := d.store.DeadLetters()
+	var picked []event.Parked
+	err := letters.Each(q.Pipeline, q.From, func(e *event.Parked) error {
+		if e.Ended != event.Open || !q.picks(e) {
+			return nil
+		}
+		if len(picked) == deadPageEntries || (q.Rows && bytes > 0 && bytes+e.Size > deadPageBytes) {
+			a.More, a.Next = true, e.Order
+			return errPageFull
+		}
+		bytes += e.Size
+		picked = append(picked, *e)
+		return nil
+	})
+	if err != nil && !errors.Is(err, errPageFull) {
+		return a, err
+	}
+	for i := range picked {
+		e := &picked[i]
+		if q.Rows {
+			whole, err := letters.Get(q.Pipeline, e.Order)
+			if err != nil {
+				return a, err
+			}
+			if whole == nil { // it ended meanwhile
+				continue
+			}
+			e = whole
+		}
+		a.Entries = append(a.Entries, newDeadEntry(q.Pipeline, e))
+	}
+	return a, nil
+}
+
+// deadAct is something that a person does to parked events, and why.
+type deadAct struct {
+	deadFilter
+	Operator string `json:"operator"`
+	Reason   string `json:"reason"`
+
+	Canary int     `json:"canary,omitempty"`
+	Rate   float64 `json:"rate,omitempty"`
+	Topic  string  `json:"to_topic,omitempty"`
+	// Payload, where Edit, replaces the payload of the one event that is picked.
+	Edit    bool   `json:"edit,omitempty"`
+	Payload []byte `json:"payload,omitempty"`
+}
+
+func (q *deadAct) by() checkpoint.By {
+	return checkpoint.By{Operator: q.Operator, Reason: q.Reason}
+}
+
+// detail tells the audit what was picked, and what came of it.
+func (q *deadAct) detail(result string) string {
+	b, _ := json.Marshal(struct {
+		deadFilter
+		Canary int     `json:"canary,omitempty"`
+		Rate   float64 `json:"rate,omitempty"`
+		Topic  string  `json:"to_topic,omitempty"`
+	}{q.deadFilter, q.Canary, q.Rate, q.Topic})
+	return string(b) + ": " + result
+}
+
+type deadSkipped struct {
+	Skipped int `json:"skipped"`
+}
+
+func (d *deadLetters) skip(ctx context.Context, q deadAct) (deadSkipped, error) {
+	var n int
+	var err error
+	if p := d.pipelines[q.Pipeline]; p != nil {
+		n, err = p.SkipParked(ctx, q.picks)
+	} else {
+		n, err = d.skipOnFile(ctx, &q)
+	}
+	if n > 0 || err == nil {
+		err = errors.Join(err, d.store.DeadLetters().Audit(q.Pipeline, checkpoint.ActionSkip, q.detail(fmt.Sprintf("%d skipped", n)), q.by()))
+	}
+	return deadSkipped{n}, err
+}
+
+// skipOnFile leaves tombstones: whether the rows will be read again is known at the next start only, which sweeps them.
+func (d *deadLetters) skipOnFile(ctx context.Context, q *deadAct) (int, error) {
+	var ended []event.Ending
+	letters := d.store.DeadLetters()
+	err := letters.Each(q.Pipeline, -1<<63, func(e *event.Parked) error {
+		if e.Ended == event.Open && q.picks(e) {
+			ended = append(ended, event.Ending{Order: e.Order, How: event.Skipped, Tombstone: true})
+		}
+		return nil
+	})
+	if err == nil && len(ended) > 0 {
+		err = letters.End(ctx, q.Pipeline, ended)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(ended), nil
+}
+
+// replayJob is a replay of a pipeline: the command that began it looks how far it is, and may stop it.
+type replayJob struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	result pipeline.ReplayResult
+	err    error
+}
+
+// replayState is how far a replay is. Open is what waits in the store.
+type replayState struct {
+	Done    bool   `json:"done"`
+	Open    int64  `json:"open"`
+	Acked   int    `json:"acked"`
+	Drained int    `json:"drained"`
+	Failed  int    `json:"failed"`
+	Waiting int    `json:"waiting"`
+	First   string `json:"first_refusal,omitempty"`
+}
+
+func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error) {
+	p := d.pipelines[q.Pipeline]
+	if p == nil {
+		return replayState{}, faultNoSuchPipeline(q.Pipeline)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if j := d.jobs[q.Pipeline]; j != nil {
+		select {
+		case <-j.done:
+		default:
+			return replayState{}, faultReplayRuns(q.Pipeline)
+		}
+	}
+	if err := d.prepareReplay(&q); err != nil {
+		return replayState{}, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	j := &replayJob{cancel: cancel, done: make(chan struct{})}
+	d.jobs[q.Pipeline] = j
+	go func() { // ends with the replay, which ends with the pipeline
+		defer close(j.done)
+		defer cancel()
+		j.result, j.err = p.Replay(running, pipeline.Replay{Select: q.picks, Canary: q.Canary, Rate: q.Rate})
+		r := j.result
+		said := fmt.Sprintf("%d delivered, %d behind them, %d refused, %d waiting", r.Acked, r.Drained, r.Failed, r.Waiting)
+		j.err = errors.Join(j.err, d.store.DeadLetters().Audit(q.Pipeline, checkpoint.ActionReplay, q.detail(said), q.by()))
+	}()
+	return d.progress(q.Pipeline, j)
+}
+
+// prepareReplay stores what a person changes, before anything is sent: another topic, another payload.
+func (d *deadLetters) prepareReplay(q *deadAct) error {
+	if q.Topic == "" && !q.Edit {
+		return nil
+	}
+	letters := d.store.DeadLetters()
+	var orders []int64
+	err := letters.Each(q.Pipeline, -1<<63, func(e *event.Parked) error {
+		if e.Ended == event.Open && q.picks(e) {
+			orders = append(orders, e.Order)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if q.Edit && len(orders) != 1 {
+		return faultEditOne(q.Pipeline, len(orders))
+	}
+	for _, order := range orders {
+		whole, err := letters.Get(q.Pipeline, order)
+		if err != nil || whole == nil {
+			return err
+		}
+		if q.Edit && whole.Row != nil {
+			was := whole.Row[event.Payload]
+			whole.Row[event.Payload] = event.Value{Set: true, Bytes: q.Payload}
+			said := fmt.Sprintf("event %s at %s: payload %s became %s", whole.ID, whole.Place(), digest(was.Bytes), digest(q.Payload))
+			if err := letters.Audit(q.Pipeline, checkpoint.ActionEdit, said, q.by()); err != nil {
+				return err
+			}
+		}
+		err = letters.Change(q.Pipeline, order, func(e *event.Parked) (*event.Row, error) {
+			if q.Topic != "" {
+				e.ToTopic = q.Topic
+			}
+			if !q.Edit {
+				return nil, nil
+			}
+			e.Edited = true
+			return whole.Row, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func (d *deadLetters) state(_ context.Context, q deadFilter) (replayState, error) {
+	d.mu.Lock()
+	j := d.jobs[q.Pipeline]
+	d.mu.Unlock()
+	return d.progress(q.Pipeline, j)
+}
+
+func (d *deadLetters) stop(ctx context.Context, q deadFilter) (replayState, error) {
+	d.mu.Lock()
+	j := d.jobs[q.Pipeline]
+	d.mu.Unlock()
+	if j != nil {
+		j.cancel()
+		select {
+		case <-j.done:
+		case <-ctx.Done():
+		}
+	}
+	return d.progress(q.Pipeline, j)
+}
+
+func (d *deadLetters) progress(name string, j *replayJob) (replayState, error) {
+	open, err := d.store.DeadLetters().Open(name)
+	s := replayState{Open: open, Done: true}
+	if j == nil || err != nil {
+		return s, err
+	}
+	select {
+	case <-j.done:
+		r := j.result
+		s.Acked, s.Drained, s.Failed, s.Waiting = r.Acked, r.Drained, r.Failed, r.Waiting
+		if r.First != nil {
+			s.First = r.First.Error()
+		}
+		if errors.Is(j.err, context.Canceled) {
+			return s, nil
+		}
+		return s, j.err
+	default:
+		s.Done = false
+	}
+	return s, nil
+}
+
+func faultNoSuchPipeline(name string) *event.Fault {
+	return &event.Fault{Code: "OT0005", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "the running process has no such pipeline",
+		Hint: "outtail dlq list shows what is parked, by pipeline"}
+}
+
+func faultReplayRuns(name string) *event.Fault {
+	return &event.Fault{Code: "OT0006", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "another replay of it runs",
+		Hint: "wait for its end, or stop it where it was begun"}
+}
+
+func faultEditOne(name string, n int) *event.Fault {
+	return &event.Fault{Code: "OT0007", Class: event.Usage, Op: "edit a parked event", Place: "pipeline " + name,
+		Text: fmt.Sprintf("--edit is for one event, and %d are picked", n), Hint: "name it: --id ID, as outtail dlq list shows it"}
+}
+
+func faultReplayNeedsRun(name string) *event.Fault {
+	return &event.Fault{Code: "OT0008", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "no outtail runs on this data_dir",
+		Hint: "start it (outtail run -c FILE): a replay goes through the running pipeline, so that it keeps the order among what is parked and what comes"}
+}
