@@ -244,7 +244,7 @@ func newDLQShow(c *cli) *cobra.Command {
 				return err
 			}
 			if len(all) == 0 {
-				return &event.Fault{Code: "OT0009", Class: event.Usage, Op: "show a parked event", Place: pick.f.ID, Text: "no parked event has this id",
+				return &event.Fault{Code: "OT0015", Class: event.Usage, Op: "show a parked event", Place: pick.f.ID, Text: "no parked event has this id",
 					Hint: "outtail dlq list shows those that there are"}
 			}
 			return c.printJSON(all)
@@ -405,7 +405,7 @@ func (c *cli) replayDead(ctx context.Context, cfg *config.Config, q deadAct) err
 		return err
 	}
 	if s.Failed > 0 {
-		return &event.Fault{Code: "OT0010", Class: event.Record, Op: "replay parked events", Place: "pipeline " + q.Pipeline, Text: "refused again: " + s.First,
+		return &event.Fault{Code: "OT0016", Class: event.Record, Op: "replay parked events", Place: "pipeline " + q.Pipeline, Text: "refused again: " + s.First,
 			Hint: "mend what it names and replay again, or leave the event out: outtail dlq skip -c FILE --pipeline P --id ID --reason R"}
 	}
 	return nil

@@ -414,21 +414,21 @@ func (d *deadLetters) progress(name string, j *replayJob) (replayState, error) {
 }
 
 func faultNoSuchPipeline(name string) *event.Fault {
-	return &event.Fault{Code: "OT0005", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "the running process has no such pipeline",
+	return &event.Fault{Code: "OT0011", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "the running process has no such pipeline",
 		Hint: "outtail dlq list shows what is parked, by pipeline"}
 }
 
 func faultReplayRuns(name string) *event.Fault {
-	return &event.Fault{Code: "OT0006", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "another replay of it runs",
+	return &event.Fault{Code: "OT0012", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "another replay of it runs",
 		Hint: "wait for its end, or stop it where it was begun"}
 }
 
 func faultEditOne(name string, n int) *event.Fault {
-	return &event.Fault{Code: "OT0007", Class: event.Usage, Op: "edit a parked event", Place: "pipeline " + name,
+	return &event.Fault{Code: "OT0013", Class: event.Usage, Op: "edit a parked event", Place: "pipeline " + name,
 		Text: fmt.Sprintf("--edit is for one event, and %d are picked", n), Hint: "name it: --id ID, as outtail dlq list shows it"}
 }
 
 func faultReplayNeedsRun(name string) *event.Fault {
-	return &event.Fault{Code: "OT0008", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "no outtail runs on this data_dir",
+	return &event.Fault{Code: "OT0014", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "no outtail runs on this data_dir",
 		Hint: "start it (outtail run -c FILE): a replay goes through the running pipeline, so that it keeps the order among what is parked and what comes"}
 }
