@@ -72,18 +72,18 @@ func faultUnclassified(op string, err error) *event.Fault {
 }
 
 func faultConnecting() *event.Fault {
-	return &event.Fault{Code: "OT6010", Class: event.Retry, Op: "start", Text: "source and sink were asked, and have not both answered so far",
+	return &event.Fault{Code: "OT6006", Class: event.Retry, Op: "start", Text: "source and sink were asked, and have not both answered so far",
 		Hint: "the source is waited for until start_timeout, a broker for ever"}
 }
 
 func faultEvicted(cause *event.Fault, unacked int) *event.Fault {
-	return &event.Fault{Code: "OT6012", Class: event.Internal, Op: "wait as a standby", Place: cause.Place,
+	return &event.Fault{Code: "OT6008", Class: event.Internal, Op: "wait as a standby", Place: cause.Place,
 		Text: fmt.Sprintf("another process holds the source, and %d of our events are unacked: ending, so that they cannot arrive late", unacked),
 		Hint: "nothing was lost: the other process sends them. Start again, and this one waits as a standby", Err: cause}
 }
 
 func faultNoAnswer() *event.Fault {
-	return &event.Fault{Code: "OT6011", Class: event.Environment, Op: "start", Text: "the source did not answer in time",
+	return &event.Fault{Code: "OT6007", Class: event.Environment, Op: "start", Text: "the source did not answer in time",
 		Hint: "look at the server and at what lies between; start_timeout is how long it is waited for"}
 }
 
