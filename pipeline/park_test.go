@@ -398,6 +398,7 @@ func TestAParkedEventKeepsItsAggregateAndNobodyElse(t *testing.T) {
 		require.Equal(t, 1, res.Failed, "nothing was mended")
 		require.Equal(t, 2, res.Waiting)
 		require.Equal(t, []string{"a:1", "a:2", "a:3"}, l.dead.open())
+		require.Equal(t, []string{"a:0"}, l.broker.of("a"), "what waits behind what is refused again is not sent")
 
 		l.broker.refuse()
 		res, err = l.w.p.Replay(t.Context(), Replay{Canary: 1})

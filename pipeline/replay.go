@@ -69,7 +69,7 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
 	defer cancel()
 	defer context.AfterFunc(stopped, cancel)()
 
-	pass := replayPass{p: p, res: &res, rate: r.Rate, touched: map[label]bool{}}
+	pass := replayPass{p: p, res: &res, rate: r.Rate, touched: map[label]bool{}, burst: 1}
 	picked, rest := r.Select, r.Canary
 	if err := pass.run(ctx, func(e *event.Parked) bool {
 		if picked != nil && !picked(e) || r.Canary > 0 && rest == 0 {
@@ -97,6 +97,9 @@ type replayPass struct {
 	rate    float64
 	touched map[label]bool // labels of what was delivered
 	next    time.Time      // when the rate lets the next one go
+	// burst is how many of one label may be on their way at once. It begins with one, so that what waits behind an event that
+	// is refused again is not sent in vain, and doubles while nothing is refused.
+	burst int
 }
 
 func (r *replayPass) touches(e *event.Parked) bool {
@@ -116,21 +119,27 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 	stuck := map[label]bool{} // an earlier entry stays
 	for from, more := int64(-1<<63), true; more; {
 		var chunk []*replayed
+		together := map[label]int{}
 		done := make(chan struct{}, replayChunk)
 		err := p.opts.DeadLetters.Each(p.opts.Name, from, func(e *event.Parked) error {
-			if len(chunk) == replayChunk {
+			l := labelsOf(e.Aggregate, e.Topic, e.Key)
+			if len(chunk) == replayChunk || !e.Alone && (together[l[0]] >= r.burst || together[l[1]] >= r.burst) {
 				return errEnough
 			}
 			from = e.Order + 1
 			if e.Ended != event.Open {
 				return nil
 			}
-			l := labelsOf(e.Aggregate, e.Topic, e.Key)
 			wanted := pick(e)
 			switch {
 			case e.Alone && wanted, wanted && !stuck[l[0]] && !stuck[l[1]]:
 				one := *e
 				chunk = append(chunk, &replayed{entry: &one, labels: l, done: done})
+				for _, x := range l {
+					if x != (label{}) {
+						together[x]++
+					}
+				}
 				return nil
 			case wanted:
 				r.res.Waiting++
@@ -225,6 +234,9 @@ func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[lab
 		}
 	}
 	maps.Copy(stuck, refused)
+	if r.burst = min(2*r.burst, replayChunk); len(refused) > 0 {
+		r.burst = 1
+	}
 	if len(over) == 0 {
 		return nil
 	}

@@ -56,7 +56,7 @@ func TestBadInput(t *testing.T) {
 			_, one, _ := strings.Cut(string(b), "pipelines:\n")
 			require.NoError(s.T, os.WriteFile(s.Outtail.Config, append(b, one...), 0o600))
 			return nil
-		}, 2, []string{"outtail.yaml:15:11", "orders"}},
+		}, 2, []string{"outtail.yaml:17:11", "orders"}},
 		{"no such file", func(s *scene.Scene) func() { require.NoError(s.T, os.Remove(s.Outtail.Config)); return nil }, 2, []string{"outtail.yaml", "no such file", "outtail init"}},
 	}
 	t.Run("postgres", func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestBadInput(t *testing.T) {
 		checkRefusals(t, db, []refusal{
 			{"unreachable", setting("port", nobody), 3, []string{"OT3001", "127.0.0.1:" + nobody, "start_timeout", "hint"}},
 			{"wrong password", setting("password", "wrong-s3cret"), 3, []string{"OT3002", user, "hint", "ALTER USER"}},
-			{"missing table", setting("tables", "[outbocks]"), 3, []string{"OT3009", db.DB + ".outbocks", "outtail init --source mysql"}},
+			{"missing table", setting("tables", "[outbocks]"), 3, []string{"OT3009", db.DB + ".outbocks", "CREATE TABLE", "correct tables:"}},
 			{"missing privilege", func(s *scene.Scene) func() {
 				server.Exec(t, "", "REVOKE REPLICATION SLAVE ON *.* FROM '"+user+"'@'%'")
 				return func() { server.Exec(t, "", "GRANT REPLICATION SLAVE ON *.* TO '"+user+"'@'%'") }

@@ -46,9 +46,9 @@ func TestCheckpointShow(t *testing.T) {
 		s.Arrived(p)
 		p.Until(t, "the position behind the events", func() bool { return strings.Contains(show(), `"events":3,`) })
 		require.Regexp(t, shape, show(), "running")
-		require.Regexp(t, `(?m)^orders .* 3 +kafka `, table())
+		require.Regexp(t, `(?m)^orders .* 3 +0 +kafka `, table())
 		s.Stop(p)
 		require.Regexp(t, shape, show(), "stopped")
-		require.Regexp(t, `(?m)^orders .* 3 +kafka `, table())
+		require.Regexp(t, `(?m)^orders .* 3 +0 +kafka `, table())
 	})
 }
