@@ -186,19 +186,26 @@ func (d *DeadLetters) Get(pipeline string, order int64) (e *event.Parked, err er
 	return e, err
 }
 
-// Park adds entries, all or none. The fault is of class Safety where there is no room for them.
-func (d *DeadLetters) Park(_ context.Context, pipeline string, entries []event.Parked) error {
+// Park adds and moves entries, in order, all or none. The fault is of class Safety where there is no room for them.
+func (d *DeadLetters) Park(_ context.Context, pipeline string, ops []event.Parking) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t, err := d.totals(pipeline)
 	if err != nil {
 		return err
 	}
-	var bytes int64
-	for i := range entries {
-		bytes += entries[i].Size
+	var added keptTotals
+	for _, op := range ops {
+		if e := op.Entry; e != nil {
+			added.open++
+			added.events++
+			added.bytes += e.Size
+			if added.oldest.IsZero() {
+				added.oldest = e.ParkedAt
+			}
+		}
 	}
-	if l, ok := d.limits[pipeline]; ok && (t.events+int64(len(entries)) > l.MaxEvents || t.bytes+bytes > l.MaxBytes) {
+	if l, ok := d.limits[pipeline]; ok && added.events > 0 && (t.events+added.events > l.MaxEvents || t.bytes+added.bytes > l.MaxBytes) {
 		return faultDeadFull(pipeline, t.events, t.bytes, l)
 	}
 	if !d.marked {
@@ -207,15 +214,23 @@ func (d *DeadLetters) Park(_ context.Context, pipeline string, entries []event.P
 		}
 		d.marked = true
 	}
+	var reopened int64
 	err = d.update("park events", pipeline, func(b *bbolt.Bucket) error {
-		for i := range entries {
-			e := &entries[i]
-			if err := putParked(b, pipeline, e); err != nil {
+		reopened = 0
+		for _, op := range ops {
+			if op.Entry != nil {
+				k := deadKey(deadRow, op.Order)
+				if err := errors.Join(putParked(b, pipeline, op.Entry), b.Put(k, sealed(deadPlace(pipeline, k), appendRow(nil, op.Entry.Row)))); err != nil {
+					return err
+				}
+				continue
+			}
+			again, err := move(b, pipeline, op.From, op.Order)
+			if err != nil {
 				return err
 			}
-			k := deadKey(deadRow, e.Order)
-			if err := b.Put(k, sealed(deadPlace(pipeline, k), appendRow(nil, e.Row))); err != nil {
-				return err
+			if again {
+				reopened++
 			}
 		}
 		return nil
@@ -223,13 +238,36 @@ func (d *DeadLetters) Park(_ context.Context, pipeline string, entries []event.P
 	if err != nil {
 		return err
 	}
-	t.open += int64(len(entries))
-	t.events += int64(len(entries))
-	t.bytes += bytes
-	if t.oldest.IsZero() && len(entries) > 0 {
-		t.oldest = entries[0].ParkedAt
+	t.open += added.open + reopened
+	t.events += added.events
+	t.bytes += added.bytes
+	if t.oldest.IsZero() {
+		t.oldest = added.oldest
 	}
+	t.stale = t.stale || reopened > 0
 	return nil
+}
+
+// move gives an entry another order; it is open from now on. reopened: it had ended.
+func move(b *bbolt.Bucket, pipeline string, from, to int64) (reopened bool, err error) {
+	was := deadKey(deadMeta, from)
+	v := b.Get(was)
+	if v == nil {
+		return false, nil
+	}
+	e, err := readParked(pipeline, was, v)
+	if err != nil {
+		return false, err
+	}
+	reopened = e.Ended != event.Open
+	e.Order, e.Ended = to, event.Open
+	oldRow, newRow := deadKey(deadRow, from), deadKey(deadRow, to)
+	row, err := recordText(deadPlace(pipeline, oldRow), b.Get(oldRow))
+	if err != nil {
+		return false, err
+	}
+	row = sealed(deadPlace(pipeline, newRow), row)
+	return reopened, errors.Join(putParked(b, pipeline, e), b.Put(newRow, row), b.Delete(was), b.Delete(oldRow))
 }
 
 func putParked(b *bbolt.Bucket, pipeline string, e *event.Parked) error {
@@ -269,13 +307,17 @@ func (d *DeadLetters) Change(pipeline string, order int64, change func(*event.Pa
 	})
 }
 
-// Tried counts a delivery that failed again.
+// Tried counts a delivery that failed again, of an entry that may have been moved meanwhile.
 func (d *DeadLetters) Tried(_ context.Context, pipeline string, order int64, f *event.Fault) error {
-	return d.Change(pipeline, order, func(e *event.Parked) (*event.Row, error) {
+	err := d.Change(pipeline, order, func(e *event.Parked) (*event.Row, error) {
 		e.Tries++
 		e.Code, e.Class, e.Text, e.Behind = f.Code, f.Class.String(), f.Text, false
 		return nil, nil
 	})
+	if f := event.AsFault(err); f != nil && f.Code == CodeNoDeadLetter {
+		return nil
+	}
+	return err
 }
 
 // End closes entries, or removes those that need no tombstone.

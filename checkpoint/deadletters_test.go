@@ -25,6 +25,13 @@ func deadLetter(order int64, payload string) event.Parked {
 	}
 }
 
+func parking(entries ...event.Parked) (ops []event.Parking) {
+	for i := range entries {
+		ops = append(ops, event.Parking{Entry: &entries[i], Order: entries[i].Order})
+	}
+	return ops
+}
+
 func orders(t *testing.T, d *DeadLetters, from int64) (all []int64) {
 	t.Helper()
 	require.NoError(t, d.Each("p", from, func(e *event.Parked) error { all = append(all, e.Order); return nil }))
@@ -37,9 +44,9 @@ func TestParkedEventsAreKeptInOrderWithTheirRows(t *testing.T) {
 	d := s.DeadLetters()
 	require.Empty(t, orders(t, d, -10))
 	require.NoFileExists(t, filepath.Join(dir, ParkedName), "what parks nothing has no second file")
-	require.NoError(t, d.Park(t.Context(), "p", []event.Parked{deadLetter(0, "a"), deadLetter(1, "b")}))
-	require.NoError(t, d.Park(t.Context(), "p", []event.Parked{deadLetter(-1, "front")}))
-	require.NoError(t, d.Park(t.Context(), "other", []event.Parked{deadLetter(0, "x")}))
+	require.NoError(t, d.Park(t.Context(), "p", parking(deadLetter(0, "a"), deadLetter(1, "b"))))
+	require.NoError(t, d.Park(t.Context(), "p", parking(deadLetter(-1, "front"))))
+	require.NoError(t, d.Park(t.Context(), "other", parking(deadLetter(0, "x"))))
 	require.NoError(t, s.Close())
 
 	s = open(t, Options{Dir: dir})
@@ -73,7 +80,16 @@ func TestParkedEventsAreKeptInOrderWithTheirRows(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 	require.Equal(t, deadLetter(1, "").ParkedAt, d.Oldest("p"))
-	require.NoError(t, d.Sweep(t.Context(), "p", []int64{0}))
+	require.NoError(t, d.Park(t.Context(), "p", []event.Parking{{From: 0, Order: 5}, {From: 77, Order: 78}})) // what is not there is not moved
+	require.Equal(t, []int64{1, 5}, orders(t, d, -1<<63))
+	got, err = d.Get("p", 5)
+	require.NoError(t, err)
+	want.Order = 5
+	require.Equal(t, &want, got, "moved, with its row, and open again")
+	n, err = d.Open("p")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, n)
+	require.NoError(t, d.Sweep(t.Context(), "p", []int64{5}))
 	require.Equal(t, []int64{1}, orders(t, d, -1<<63))
 }
 
@@ -83,24 +99,24 @@ func TestTheStoreOfParkedEventsIsBounded(t *testing.T) {
 	d.Limit("p", DeadLetterLimits{MaxEvents: 3, MaxBytes: 250})
 	full := func(entries ...event.Parked) {
 		t.Helper()
-		f := event.AsFault(d.Park(t.Context(), "p", entries))
+		f := event.AsFault(d.Park(t.Context(), "p", parking(entries...)))
 		require.Equal(t, CodeDeadFull, f.Code)
 		require.Equal(t, event.Safety, f.Class)
 	}
-	require.NoError(t, d.Park(t.Context(), "p", []event.Parked{deadLetter(0, "a"), deadLetter(1, "b")}))
+	require.NoError(t, d.Park(t.Context(), "p", parking(deadLetter(0, "a"), deadLetter(1, "b"))))
 	full(deadLetter(2, "c")) // bytes
 	d.Limit("p", DeadLetterLimits{MaxEvents: 3, MaxBytes: 1000})
 	full(deadLetter(2, "c"), deadLetter(3, "d")) // all or none
 	require.Equal(t, []int64{0, 1}, orders(t, d, -1<<63))
-	require.NoError(t, d.Park(t.Context(), "p", []event.Parked{deadLetter(2, "c")}))
+	require.NoError(t, d.Park(t.Context(), "p", parking(deadLetter(2, "c"))))
 	require.NoError(t, d.End(t.Context(), "p", []event.Ending{{Order: 0, How: event.Skipped}}))
-	require.NoError(t, d.Park(t.Context(), "p", []event.Parked{deadLetter(3, "d")}))
+	require.NoError(t, d.Park(t.Context(), "p", parking(deadLetter(3, "d"))))
 }
 
 func TestALostFileOfParkedEventsIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Options{Dir: dir})
-	require.NoError(t, s.DeadLetters().Park(t.Context(), "p", []event.Parked{deadLetter(0, "a")}))
+	require.NoError(t, s.DeadLetters().Park(t.Context(), "p", parking(deadLetter(0, "a"))))
 	require.NoError(t, s.Close())
 	path := filepath.Join(dir, ParkedName)
 	require.NoError(t, os.Rename(path, path+".away"))
@@ -121,6 +137,6 @@ func TestALostFileOfParkedEventsIsNoticed(t *testing.T) {
 	audits, err := s.Audits()
 	require.NoError(t, err)
 	require.Equal(t, ActionForget, audits[len(audits)-1].Action)
-	require.NoError(t, s.DeadLetters().Park(t.Context(), "p", []event.Parked{deadLetter(0, "a")}))
+	require.NoError(t, s.DeadLetters().Park(t.Context(), "p", parking(deadLetter(0, "a"))))
 	require.NoError(t, s.DeadLetters().Check())
 }

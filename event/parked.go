@@ -51,6 +51,14 @@ const (
 	Skipped  Ended = "skipped"
 )
 
+// Parking is one change of the store's queue: a new entry, or one that is kept under From, open or ended, and is open under
+// Order from now on.
+type Parking struct {
+	Entry *Parked // nil moves
+	From  int64
+	Order int64
+}
+
 // Ending is how one entry ends.
 type Ending struct {
 	Order     int64

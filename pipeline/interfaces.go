@@ -111,8 +111,8 @@ type DeadLetters interface {
 	// Each gives what is kept of a pipeline from an order on, without rows, until visit returns an error. The entry is visit's only
 	// until it returns.
 	Each(pipeline string, from int64, visit func(*event.Parked) error) error
-	// Park adds entries. They are durable when it returns.
-	Park(ctx context.Context, pipeline string, entries []event.Parked) error
+	// Park adds and moves entries, in order, all or none. They are durable when it returns.
+	Park(ctx context.Context, pipeline string, ops []event.Parking) error
 	// Get gives one with its row; nil where there is none.
 	Get(pipeline string, order int64) (*event.Parked, error)
 	// End closes entries, or removes those of which tombstone is false. Durable when it returns.

@@ -26,13 +26,17 @@ type keeping struct {
 	alone bool
 	// sent: the sink has it, and may be holding it.
 	sent bool
+	// moves: it is kept already, with the order from, and gets another one.
+	moves bool
+	from  int64
 	// lost: a slot of an earlier session, whose row is read again and judged then. It is taken off the sink's hands, not kept.
 	lost bool
 }
 
 // enter numbers an admitted event and decides, in one step, whether it may go: a failure that comes in between either
-// finds it in the window or is found by it.
-func (w *window) enter(sl slot) (seq uint64, v verdict, k kept, job keeping) {
+// finds it in the window or is found by it. What is to be kept is queued in the same step, so that writes have the order of
+// decisions.
+func (w *window) enter(sl slot) (seq uint64, v verdict, k kept) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if sl.flight != nil {
@@ -40,68 +44,84 @@ func (w *window) enter(sl slot) (seq uint64, v verdict, k kept, job keeping) {
 	}
 	seq = w.t.add(sl)
 	if w.parked.idle() {
-		return seq, free, kept{}, keeping{}
+		return seq, free, kept{}
 	}
-	if k := w.parked.meet(sl.ev, seq); k != nil {
-		if k.ended != event.Open {
-			return seq, endedBefore, *k, keeping{}
+	if k, job := w.parked.meet(sl.ev, sl.m, seq); k != nil {
+		switch {
+		case job != nil:
+			w.keep(*job)
+			return seq, behind, *k
+		case k.ended != event.Open:
+			return seq, endedBefore, *k
 		}
-		return seq, keptBefore, *k, keeping{}
+		return seq, keptBefore, *k
 	}
 	if !w.parked.blocks(sl.m) {
-		return seq, free, kept{}, keeping{}
+		return seq, free, kept{}
 	}
-	order := w.parked.keep(sl.ev, labelsOf(sl.m.Aggregate, sl.m.Topic, sl.m.Key), seq, false, false)
-	return seq, behind, kept{}, keeping{seq: seq, order: order, ev: sl.ev, m: sl.m}
+	order := w.parked.keep(sl.ev, labelsOf(sl.m.Aggregate, sl.m.Topic, sl.m.Key), seq, false)
+	w.keep(keeping{seq: seq, order: order, ev: sl.ev, m: sl.m})
+	return seq, behind, kept{}
 }
 
-// poisoned decides what is kept because an event failed: the event, and, unless it is kept alone, all of its aggregate and key
-// that were read behind it, acked or not. The order among what fails late is made here, once. ok is false where the number
-// is not in flight any more.
-func (w *window) poisoned(seq uint64, f *event.Fault, alone bool) (jobs []keeping, ok bool) {
+// poisoned keeps an event that failed, and, unless it is kept alone, all of its aggregate and key that were read behind it, acked
+// or not, those that are kept already behind the others. The order among what fails late is made here, once.
+func (w *window) poisoned(seq uint64, f *event.Fault, alone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sl := w.t.find(seq)
 	if sl == nil || sl.ev == nil {
-		return nil, false
+		return
 	}
-	if sl.tx == nil {
-		return []keeping{{seq: seq, sent: sl.sentAt != 0, lost: true}}, true
+	// The row of a lost session is read again, and judged then; so is one that is kept from another reading.
+	if sl.tx == nil || w.parked.known[rowID{sl.tx.ID, sl.index}] != nil {
+		w.keep(keeping{seq: seq, sent: sl.sentAt != 0, lost: true})
+		return
 	}
-	if w.parked.known[rowID{sl.tx.ID, sl.index}] != nil {
-		return []keeping{{seq: seq, sent: sl.sentAt != 0, lost: true}}, true // kept from another reading of the same row
-	}
-	jobs = append(jobs, keeping{seq: seq, ev: sl.ev, m: sl.m, fault: f, alone: alone, sent: sl.sentAt != 0})
 	l := labelsOf(sl.m.Aggregate, sl.m.Topic, sl.m.Key)
-	front := w.parked.waits(l)
+	jobs := []keeping{{seq: seq, ev: sl.ev, m: sl.m, fault: f, alone: alone, sent: sl.sentAt != 0, order: w.parked.keep(sl.ev, l, seq, alone)}}
 	if !alone {
-		labels := map[label]bool{l[0]: true, l[1]: true}
-		delete(labels, label{})
-		for s := seq + 1; s < w.t.next; s++ {
-			later := w.t.find(s)
-			if later.ev == nil || later.tx == nil || later.replay != nil || w.parked.known[rowID{later.tx.ID, later.index}] != nil || (later.sentAt == 0) {
-				continue // another session's, one that was filtered, or one that is kept
+		jobs = w.follow(jobs, l, seq)
+	}
+	w.keep(jobs...)
+}
+
+// follow adds what was read behind an event with one of its labels, or one of theirs.
+func (w *window) follow(jobs []keeping, l [2]label, seq uint64) []keeping {
+	labels := map[label]bool{l[0]: true, l[1]: true}
+	delete(labels, label{})
+	for s := seq + 1; s < w.t.next; s++ {
+		sl := w.t.find(s)
+		if sl.ev == nil || sl.tx == nil || sl.replay != nil {
+			continue // another session's, or one on its way out of the store
+		}
+		k := w.parked.known[rowID{sl.tx.ID, sl.index}]
+		sent := sl.sentAt != 0
+		if k == nil && !sent || k != nil && (k.alone || k.ended == event.Skipped) {
+			continue // it was filtered, or waits for nobody
+		}
+		ll := labelsOf(sl.m.Aggregate, sl.m.Topic, sl.m.Key)
+		if k != nil {
+			ll = k.labels
+		}
+		if !labels[ll[0]] && !labels[ll[1]] {
+			continue
+		}
+		for _, one := range ll {
+			if one != (label{}) {
+				labels[one] = true
 			}
-			ll := labelsOf(later.m.Aggregate, later.m.Topic, later.m.Key)
-			if !labels[ll[0]] && !labels[ll[1]] {
-				continue
-			}
-			for _, one := range ll {
-				if one != (label{}) {
-					labels[one] = true
-				}
-			}
-			front = front || w.parked.waits(ll)
-			jobs = append(jobs, keeping{seq: s, ev: later.ev, m: later.m, sent: true})
+		}
+		switch {
+		case k == nil:
+			jobs = append(jobs, keeping{seq: s, ev: sl.ev, m: sl.m, sent: true, order: w.parked.keep(sl.ev, ll, s, false)})
+		case k.ended == event.Replayed:
+			j := w.parked.reopen(k, sl.ev, sl.m, s)
+			j.sent = sent
+			jobs = append(jobs, *j)
+		default:
+			jobs = append(jobs, *w.parked.move(k, sl.ev, sl.m, s))
 		}
 	}
-	// In front of what waits already, from the last to the first; or behind everything, from the first to the last.
-	for i := range jobs {
-		j := &jobs[i]
-		if front {
-			j = &jobs[len(jobs)-1-i]
-		}
-		j.order = w.parked.keep(j.ev, labelsOf(j.m.Aggregate, j.m.Topic, j.m.Key), j.seq, j.alone, front)
-	}
-	return jobs, true
+	return jobs
 }

@@ -79,12 +79,11 @@ func (p *Pipeline) one(ctx context.Context, ev *event.Event, m *event.Message, f
 	if err == nil {
 		sl.topic, sl.sentAt = m.Topic, time.Now().UnixNano()
 	}
-	seq, verdict, known, job := p.w.enter(sl)
+	seq, verdict, known := p.w.enter(sl)
 	m.Seq = seq
 	switch verdict {
 	case behind:
-		p.parker.put(job)
-		return nil
+		return nil // the parker settles it
 	case keptBefore:
 		p.w.settle(seq)
 		return nil

@@ -104,15 +104,20 @@ func (k *parker) run(ctx context.Context) {
 // write makes jobs durable and settles them; false where the pipeline is over.
 func (k *parker) write(ctx context.Context, jobs []keeping) bool {
 	p := k.p
-	entries := make([]event.Parked, 0, len(jobs))
+	ops := make([]event.Parking, 0, len(jobs))
 	now := time.Now().UTC()
 	for i := range jobs {
-		if !jobs[i].lost {
-			entries = append(entries, p.entry(&jobs[i], now))
+		switch j := &jobs[i]; {
+		case j.lost:
+		case j.moves:
+			ops = append(ops, event.Parking{From: j.from, Order: j.order})
+		default:
+			e := p.entry(j, now)
+			ops = append(ops, event.Parking{Entry: &e, Order: j.order})
 		}
 	}
-	for wait := (backoff{first: 200 * time.Millisecond, most: 5 * time.Second}); len(entries) > 0; {
-		err := p.opts.DeadLetters.Park(ctx, p.opts.Name, entries)
+	for wait := (backoff{first: 200 * time.Millisecond, most: 5 * time.Second}); len(ops) > 0; {
+		err := p.opts.DeadLetters.Park(ctx, p.opts.Name, ops)
 		if err == nil {
 			p.Condition("dead letters", nil)
 			break
@@ -138,7 +143,7 @@ func (k *parker) write(ctx context.Context, jobs []keeping) bool {
 		if f := jobs[i].fault; f != nil {
 			p.opts.Observer.Parked(p.opts.Name, f.Code, 1)
 			p.log.Warn("parked", "code", f.Code, "place", placeOf(jobs[i].ev), "id", jobs[i].m.ID, "alone", jobs[i].alone, "text", f.Error(), "hint", f.Hint)
-		} else if !jobs[i].lost {
+		} else if !jobs[i].lost && !jobs[i].moves {
 			p.opts.Observer.Parked(p.opts.Name, reasonBehind, 1)
 		}
 	}
@@ -207,9 +212,7 @@ func (p *Pipeline) poison(seq uint64, m *event.Message, ev *event.Event, f *even
 		p.log.Warn("skipped", "code", f.Code, "place", placeOf(ev), "id", m.ID, "text", f.Error(), "hint", f.Hint)
 		p.parker.put(keeping{seq: seq, sent: sent, lost: true, ev: ev, m: m})
 	case event.Park, event.Alone:
-		if jobs, ok := p.w.poisoned(seq, f, policy == event.Alone); ok {
-			p.parker.put(jobs...)
-		}
+		p.w.poisoned(seq, f, policy == event.Alone)
 	default:
 		p.fail(faultHalted(m.ID, placeOf(ev), f), seq)
 	}

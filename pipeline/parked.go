@@ -10,15 +10,19 @@ import "github.com/outtail/outtail/event"
 // are known by their row, and their labels block only from the row on: in a re-run, what came before the first kept event
 // of an aggregate is sent again, the kept ones are left out, what comes behind them is kept too.
 //
-// Orders grow where an event is put behind what waits, and shrink where a late failure puts it in front of that.
+// An entry's order is given when it is kept, and events are kept in the order of the log, so that orders are right but in two
+// cases: an event fails late, when others of its aggregate that were read behind it are kept already; or it fails, or has to wait, in a
+// re-run, in front of some that were kept before. Then those are moved behind it: in the first case at once, since they are in
+// the window, in the second as they are read again.
 //
 // Pure, and guarded by the window, like the ack tracker: whether an event may go and its place in the order are decided at once.
 type parkedSet struct {
 	labels map[label]*waiting
 	known  map[rowID]*kept
-	first  int64 // order of the next that is put in front
-	last   int64 // of the next that is put behind
+	next   int64 // order of the next entry
 	open   int
+	// stale: entries whose rows are still to be read again may have orders before others that precede them.
+	stale bool
 }
 
 // rowID names a row of the log for as long as it may be read again.
@@ -45,7 +49,7 @@ type kept struct {
 }
 
 func newParkedSet() parkedSet {
-	return parkedSet{labels: map[label]*waiting{}, known: map[rowID]*kept{}, first: -1}
+	return parkedSet{labels: map[label]*waiting{}, known: map[rowID]*kept{}}
 }
 
 const aggregateTopic = "\x00"
@@ -63,7 +67,8 @@ func labelsOf(aggregate, topic string, key []byte) (l [2]label) {
 
 // load takes what the store has, in order. covered says that the stored position has passed its row.
 func (s *parkedSet) load(e *event.Parked, covered bool) {
-	s.first, s.last = min(s.first, e.Order-1), max(s.last, e.Order+1)
+	s.next = max(s.next, e.Order+1)
+	s.stale = s.stale || covered && len(s.known) > 0
 	l := labelsOf(e.Aggregate, e.Topic, e.Key)
 	if !covered {
 		s.known[rowID{e.Tx, e.Index}] = &kept{order: e.Order, ended: e.Ended, alone: e.Alone, labels: l}
@@ -112,23 +117,50 @@ func (s *parkedSet) session() {
 // idle says that no event can be kept or have to wait: the common case, and all that it costs.
 func (s *parkedSet) idle() bool { return len(s.labels) == 0 && len(s.known) == 0 }
 
-// met finds the entry of a row that was read again, and has its labels block from here on.
-func (s *parkedSet) meet(ev *event.Event, seq uint64) *kept {
+// meet finds the entry of a row that was read again, and has its labels block from here on. m is the message that the row makes
+// now. A job is given where the entry has to be moved behind what is kept in front of it by now, or is open again because of that.
+func (s *parkedSet) meet(ev *event.Event, m *event.Message, seq uint64) (*kept, *keeping) {
 	if len(s.known) == 0 {
-		return nil
+		return nil, nil
 	}
 	k := s.known[rowID{ev.Tx.ID, ev.Index}]
 	if k == nil {
-		return nil
+		return nil, nil
 	}
 	k.seq = seq
-	if !k.met {
-		k.met = true
-		if k.ended == event.Open && !k.alone {
-			s.count(k.labels, 0, 1)
-		}
+	if k.met {
+		return k, nil
 	}
-	return k
+	k.met = true
+	switch {
+	case k.ended == event.Replayed && s.blocks(m):
+		return k, s.reopen(k, ev, m, seq)
+	case k.ended != event.Open || k.alone:
+		return k, nil
+	}
+	s.count(k.labels, 0, 1)
+	if !s.stale {
+		return k, nil
+	}
+	return k, s.move(k, ev, m, seq)
+}
+
+// move gives an entry a new order, behind all others.
+func (s *parkedSet) move(k *kept, ev *event.Event, m *event.Message, seq uint64) *keeping {
+	j := &keeping{seq: seq, ev: ev, m: m, from: k.order, moves: true, order: s.next}
+	k.order = s.next
+	s.next++
+	return j
+}
+
+// reopen has an event that was replayed wait once more: something in front of it waits, and it has to follow that again.
+func (s *parkedSet) reopen(k *kept, ev *event.Event, m *event.Message, seq uint64) *keeping {
+	k.ended, k.met = event.Open, true
+	s.open++
+	if !k.alone {
+		s.count(k.labels, 1, 1)
+	}
+	return s.move(k, ev, m, seq)
 }
 
 // blocks reports whether a message must wait behind a kept one.
@@ -148,26 +180,11 @@ func (s *parkedSet) blocks(m *event.Message) bool {
 	return w != nil && w.active > 0
 }
 
-// waits reports whether anything of the message's labels is kept at all, be it in front of it or behind.
-func (s *parkedSet) waits(l [2]label) bool {
-	for _, l := range l {
-		if w := s.labels[l]; l != (label{}) && w != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // keep adds an entry for a row that was read with number seq, and gives its order.
-func (s *parkedSet) keep(ev *event.Event, l [2]label, seq uint64, alone, front bool) int64 {
-	var order int64
-	if front {
-		order = s.first
-		s.first--
-	} else {
-		order = s.last
-		s.last++
-	}
+func (s *parkedSet) keep(ev *event.Event, l [2]label, seq uint64, alone bool) int64 {
+	order := s.next
+	s.next++
+	s.stale = s.stale || len(s.known) > 0
 	s.known[rowID{ev.Tx.ID, ev.Index}] = &kept{order: order, alone: alone, labels: l, seq: seq, met: true}
 	s.open++
 	if !alone {
@@ -176,8 +193,8 @@ func (s *parkedSet) keep(ev *event.Event, l [2]label, seq uint64, alone, front b
 	return order
 }
 
-// end closes an open entry. It stays known while its row may be read again; false: the store need not keep it.
-func (s *parkedSet) end(e *event.Parked, how event.Ended) (tombstone bool) {
+// end closes an open entry. It stays known while its row may be read again.
+func (s *parkedSet) end(e *event.Parked, how event.Ended) {
 	s.open--
 	l := labelsOf(e.Aggregate, e.Topic, e.Key)
 	k := s.known[rowID{e.Tx, e.Index}]
@@ -188,11 +205,9 @@ func (s *parkedSet) end(e *event.Parked, how event.Ended) (tombstone bool) {
 		}
 		s.count(l, -1, active)
 	}
-	if k == nil {
-		return false
+	if k != nil {
+		k.ended = how
 	}
-	k.ended = how
-	return true
 }
 
 // passed forgets what the stored position covers now: all that was read before the event number base. It gives the orders of

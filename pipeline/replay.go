@@ -35,6 +35,7 @@ type replayed struct {
 	labels [2]label
 	fault  *event.Fault
 	done   chan<- struct{}
+	gone   bool // its place in the store is empty: it was moved
 
 	answered atomic.Bool
 }
@@ -216,6 +217,8 @@ func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[lab
 	refused := map[label]bool{}
 	for _, one := range chunk {
 		switch {
+		case one.gone:
+			stay(refused, one.entry, one.labels)
 		case one.fault != nil:
 			r.res.Failed++
 			if r.res.First == nil {
@@ -240,38 +243,51 @@ func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[lab
 	if len(over) == 0 {
 		return nil
 	}
-	if err := p.endParked(ctx, event.Replayed, over); err != nil {
+	ended, err := p.endParked(ctx, event.Replayed, over)
+	if err != nil {
 		return err
 	}
 	for _, one := range over {
+		if one.gone {
+			stay(stuck, one.entry, one.labels)
+		}
 		for _, l := range one.labels {
 			if l != (label{}) {
 				r.touched[l] = true
 			}
 		}
 	}
-	*acked += len(over)
-	p.opts.Observer.Replayed(p.opts.Name, "acked", len(over))
+	*acked += ended
+	p.opts.Observer.Replayed(p.opts.Name, "acked", ended)
 	return nil
 }
 
-// endParked closes entries durably, and then lets go what waited for them.
-func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*replayed) error {
-	endings := make([]event.Ending, len(over))
-	p.w.mu.Lock()
-	for i, one := range over {
-		endings[i] = event.Ending{Order: one.entry.Order, How: how, Tombstone: p.w.parked.known[rowID{one.entry.Tx, one.entry.Index}] != nil}
-	}
-	p.w.mu.Unlock()
-	if err := p.opts.DeadLetters.End(ctx, p.opts.Name, endings); err != nil {
-		return err
-	}
+// endParked closes entries durably, and lets go what waited for them. The window is locked meanwhile, so that none of them is
+// moved behind something that failed just now; one that was moved before stays.
+func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*replayed) (ended int, err error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
+	endings := make([]event.Ending, 0, len(over))
 	for _, one := range over {
-		p.w.parked.end(one.entry, how)
+		k := p.w.parked.known[rowID{one.entry.Tx, one.entry.Index}]
+		if k != nil && k.order != one.entry.Order {
+			one.gone = true
+			continue
+		}
+		endings = append(endings, event.Ending{Order: one.entry.Order, How: how, Tombstone: k != nil})
 	}
-	return nil
+	if len(endings) == 0 {
+		return 0, nil
+	}
+	if err := p.opts.DeadLetters.End(ctx, p.opts.Name, endings); err != nil {
+		return 0, err
+	}
+	for _, one := range over {
+		if !one.gone {
+			p.w.parked.end(one.entry, how)
+		}
+	}
+	return len(endings), nil
 }
 
 // resend hands one entry to the sink, in the form that the configuration of now gives it.
@@ -280,7 +296,12 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 	if err != nil {
 		return err
 	}
-	if e == nil || e.Row == nil {
+	switch {
+	case e == nil || e.Ended != event.Open: // moved or ended meanwhile
+		r.gone = true
+		r.answer(nil)
+		return nil
+	case e.Row == nil:
 		r.answer(faultGone(r.entry))
 		return nil
 	}
@@ -358,7 +379,7 @@ func (p *Pipeline) SkipParked(ctx context.Context, pick func(*event.Parked) bool
 	if err != nil || len(over) == 0 {
 		return 0, err
 	}
-	return len(over), p.endParked(ctx, event.Skipped, over)
+	return p.endParked(ctx, event.Skipped, over)
 }
 
 // loadParked reads what the store has before the first event is read. start is where reading begins.

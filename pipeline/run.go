@@ -81,6 +81,7 @@ func New(o Options) *Pipeline {
 	p := &Pipeline{opts: o, log: o.Log.With("pipeline", o.Name), since: time.Now()}
 	p.w = newWindow(o.InFlightEvents, o.InFlightBytes, o.Committer.notify, time.Now)
 	p.parker = newParker(p)
+	p.w.keep = p.parker.put
 	p.conds.log = p.log
 	p.conds.changed = p.conditionsChanged
 	o.Committer.register(p)

@@ -27,7 +27,9 @@ type window struct {
 
 	// notify is called, outside the lock, when the committer should look again: the first progress, the 4,000th ack, idle.
 	notify func()
-	now    func() time.Time
+	// keep queues what is to be written into the dead-letter store. Called with mu held; it never blocks.
+	keep func(...keeping)
+	now  func() time.Time
 }
 
 func newWindow(maxEvents int, maxBytes int64, notify func(), now func() time.Time) *window {
