@@ -17,6 +17,10 @@ const (
 	// to paceMost, and a full one ends that.
 	pacePause = 3 * time.Millisecond
 	paceMost  = 12 * time.Millisecond
+	// paceVain is how many longest pauses may end in a short read before there are none for paceRest: the sender is starved,
+	// or its rows do not merge, and a pause a row would be the slowest way of all to read.
+	paceVain = 4
+	paceRest = time.Second
 	// paceRTT is the round trip above which the window would cost more than it gains.
 	paceRTT = 300 * time.Microsecond
 	// Pacing begins when what arrives is older than paceEnter, and ends below paceLeave.
@@ -32,6 +36,8 @@ type pacer struct {
 	paced  bool
 	short  bool
 	wait   time.Duration // after the last read
+	vain   int
+	rest   time.Time // until when there are no pauses
 	lastAt time.Time
 }
 
@@ -39,10 +45,15 @@ type pacer struct {
 func (p *pacer) read(now time.Time, n int) {
 	p.lastAt = now
 	switch {
+	case now.Before(p.rest):
 	case n >= paceFull:
-		p.short, p.wait = false, pacePause
-	case p.short:
+		p.short, p.wait, p.vain = false, pacePause, 0
+	case p.short && p.wait < paceMost:
 		p.wait = min(2*p.wait, paceMost)
+	case p.short:
+		if p.vain++; p.vain == paceVain {
+			p.short, p.vain, p.rest = false, 0, now.Add(paceRest)
+		}
 	default:
 		p.short, p.wait = true, pacePause
 	}
@@ -59,7 +70,7 @@ func (p *pacer) pause(now time.Time, lag time.Duration) time.Duration {
 	case lag > paceEnter:
 		p.paced = true
 	}
-	if !p.paced || !p.short {
+	if !p.paced || !p.short || now.Before(p.rest) {
 		return 0
 	}
 	return max(0, p.wait-now.Sub(p.lastAt))

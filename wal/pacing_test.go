@@ -56,3 +56,23 @@ func TestASlowSenderIsGivenMoreTimeUntilItFillsTheWindow(t *testing.T) {
 	}
 	require.Equal(t, []time.Duration{pacePause, 2 * pacePause, paceMost, paceMost, 0, pacePause, 2 * pacePause}, got)
 }
+
+func TestPausesInVainEndForAWhile(t *testing.T) {
+	p := pacer{enabled: true}
+	now := time.Unix(1, 0)
+	var pauses, rests int
+	for range 40 {
+		p.read(now, 1000)
+		if d := p.pause(now, time.Second); d > 0 {
+			pauses++
+			now = now.Add(d)
+			continue
+		}
+		rests++
+		now = now.Add(10 * time.Millisecond)
+	}
+	require.Equal(t, paceVain+2, pauses, "3, 6 and then 12 ms, until they were of no use")
+	require.Equal(t, 40-pauses, rests)
+	p.read(now.Add(paceRest), 1000)
+	require.Positive(t, p.pause(now.Add(paceRest), time.Second), "and it is tried again")
+}
