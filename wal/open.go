@@ -366,6 +366,10 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 		if rtt, ok := minRTT(tcp); ok && rtt < paceRTT && tcp.SetReadBuffer(paceWindow) == nil {
 			c.read.pace.enabled = true
 			c.read.quiet = func(n int) { lowWater(tcp, n) }
+			c.read.widen = func() {
+				_ = tcp.SetReadBuffer(1 << 20)
+				o.Logger.Debug("the replication connection reads without pauses from now on: its window was stuck")
+			}
 		}
 	}
 	c.passed.Store(uint64(p.At))

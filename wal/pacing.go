@@ -21,6 +21,9 @@ const (
 	// or its rows do not merge, and a pause a row would be the slowest way of all to read.
 	paceVain = 4
 	paceRest = time.Second
+	// paceStuck is a wait that nothing but a closed window explains when much comes at its end: it was opened by the sender's
+	// probe (200 ms), since no update told of the room. Linux does that to a small buffer that once was full for seconds.
+	paceStuck = 100 * time.Millisecond
 	// paceRTT is the round trip above which the window would cost more than it gains.
 	paceRTT = 300 * time.Microsecond
 	// Pacing begins when what arrives is older than paceEnter, and ends below paceLeave.
@@ -32,6 +35,7 @@ const (
 // busy the server is: a pause is counted from the last read, so that whoever had to wait for rows does not wait again.
 type pacer struct {
 	enabled bool
+	stuck   int // reads in a row that came with a probe
 
 	paced  bool
 	short  bool
@@ -57,6 +61,19 @@ func (p *pacer) read(now time.Time, n int) {
 	default:
 		p.short, p.wait = true, pacePause
 	}
+}
+
+// waited tells how long a read of n bytes waited for its first byte. It reports whether the window has to be given up: it is
+// opened by probes only.
+func (p *pacer) waited(d time.Duration, n int) bool {
+	if !p.enabled || d < paceStuck || n < paceFull/2 {
+		if n >= paceFull/2 {
+			p.stuck = 0
+		}
+		return false
+	}
+	p.stuck++
+	return p.stuck == 3
 }
 
 // pause is how long to wait now; lag is how old the last transaction was when the server sent it.

@@ -76,3 +76,16 @@ func TestPausesInVainEndForAWhile(t *testing.T) {
 	p.read(now.Add(paceRest), 1000)
 	require.Positive(t, p.pause(now.Add(paceRest), time.Second), "and it is tried again")
 }
+
+func TestAWindowThatOnlyProbesOpenIsGivenUp(t *testing.T) {
+	p := pacer{enabled: true}
+	require.False(t, p.waited(time.Hour, 100), "a quiet server")
+	for _, want := range []bool{false, false, true, false} {
+		require.Equal(t, want, p.waited(2*paceStuck, paceFull))
+	}
+	p = pacer{enabled: true}
+	for range 9 {
+		require.False(t, p.waited(2*paceStuck, paceFull))
+		require.False(t, p.waited(time.Millisecond, paceFull), "it opened by itself in between")
+	}
+}

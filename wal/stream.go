@@ -35,6 +35,7 @@ type reader struct {
 	conn     deadlineReader
 	dec      *decoder
 	pace     pacer
+	widen    func() // gives the connection a receive buffer of the usual size; set where pace is enabled
 	place    string
 	maxFrame int // a larger frame is not buffered
 	replied  func()
@@ -329,11 +330,16 @@ func (s *reader) fill(ctx context.Context, deadline time.Time) error {
 	if ctx.Err() != nil { // after the deadline was set: whoever ends ctx sets a past one
 		return os.ErrDeadlineExceeded
 	}
+	began := time.Now()
 	n, err := s.conn.Read(s.buf[s.w:])
 	s.w += n
 	if n > 0 {
 		s.last = time.Now()
 		s.pace.read(s.last, n)
+		if s.pace.waited(s.last.Sub(began), n) {
+			s.pace.enabled = false
+			s.widen()
+		}
 		return nil
 	}
 	if err == nil {
