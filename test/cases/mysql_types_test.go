@@ -94,6 +94,97 @@ func TestB001UnsignedNumbersAreUnsignedWhateverTheLogSaysOfThem(t *testing.T) {
 	})
 }
 
+func TestB004AnEnumIsItsLabelAndTheInvalidOneIsEmpty(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		typed{key: "ENUM('order','it''s, a \\\\ label','größe')", kind: "ENUM('created','paid','void')", version: "SET('a','b','ü')", payload: "ENUM('x')",
+			rows: []string{"'order', 'paid', 'a,ü', 'x'", "3, 'void', '', NULL", "2, 'no such label', 'b', 'none'"}}.arrives(t, db)
+	})
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		db.Exec(t, "ALTER TABLE outbox MODIFY event_type ENUM('created','paid') NULL")
+		s := scene.New(t, &servers, db)
+		s.Configure("Match", "match: { event_type: paid }, ", "NoRoute", "drop")
+		p := s.Start()
+		for _, kind := range []string{"created", "paid", "invalid", "paid"} {
+			id := scene.NewUUID()
+			db.Server.Exec(t, db.DB, "SET sql_mode = ''; INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload) VALUES ('"+id+"', 'order', 'order-1', '"+kind+"', '{}')")
+			if kind == "paid" {
+				s.Expect(id)
+			}
+		}
+		s.Arrived(p)
+		s.Stop(p)
+	})
+}
+
+func TestB005BinaryIdentifiersKeepTheirTrailingZeros(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		typed{key: "BINARY(16)", kind: "BINARY(4)", version: "VARBINARY(16)", payload: "BINARY(8)",
+			rows: []string{"x'0102030405060708090a0b0c0d0e0f00', 'ab', x'0100', x'00'", "x'0102030405060708090a0b0c0d0e0000', x'00', x'010000', x'0100'",
+				"x'01', 'abcd', x'00', x'ff'", "x'', 'a', x'0102', NULL"}}.arrives(t, db)
+	})
+}
+
+func TestB007DecimalsAreExact(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		typed{key: "DECIMAL(65,30)", kind: "DECIMAL(20,18)", version: "DECIMAL(5,2)", payload: "DECIMAL(65,0)",
+			rows: []string{"-99999999999999999999999999999999999.000000000000000000000000000001, 0.000000756500000000, 1.00, -1", "0.5, -0.000000000000000001, -0.01, 0",
+				"99999999999999999999999999999999999.999999999999999999999999999999, 1, 999.99, 99999999999999999999999999999999999999999999999999999999999999999"}}.arrives(t, db)
+	})
+}
+
+func TestB010ZeroDatesAreTheServersText(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		typed{key: "DATE", kind: "DATETIME(6)", version: "YEAR", payload: "TIMESTAMP(3) NULL",
+			rows: []string{"'0000-00-00', '0000-00-00 00:00:00.123456', 0, '0000-00-00 00:00:00'", "'2024-00-00', '2024-02-00 01:02:03', '0000', '2024-02-29 01:02:03.004'", "'2024-02-00', '9999-12-31 23:59:59.999999', 2155, NULL"}}.arrives(t, db)
+	})
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		s := scene.New(t, &servers, db)
+		p := s.Start()
+		id := scene.NewUUID()
+		db.Server.Exec(t, db.DB, "SET sql_mode = ''; INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload, occurred_at) VALUES ('"+id+"', 'order', 'order-1', 'x', '{}', '0000-00-00 00:00:00')")
+		s.Expect(id)
+		s.Arrived(p)
+		require.GreaterOrEqual(t, record(t, s, id).Timestamp.Year(), 2026, "the commit's time")
+		s.Stop(p)
+	})
+}
+
+func TestB013ColumnsThatNobodyMappedDoNotMoveTheOthers(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		more := ", h VARCHAR(8) AS (LEFT(k, 8)) STORED, w VARCHAR(9) AS (CONCAT(kind, '!')) VIRTUAL, x INT INVISIBLE DEFAULT 5"
+		if db.Kind() == "mysql" {
+			more += ", INDEX ((LOWER(kind)))"
+		}
+		typed{key: "VARCHAR(20)", kind: "VARCHAR(20)", version: "INT INVISIBLE", payload: "LONGTEXT", more: more, rows: []string{"'a', 'b', 1, 'c'", "'d', 'e', 2, NULL"}}.arrives(t, db)
+	})
+}
+
+func TestB111TextOfAnyCharacterSetArrivesAsUTF8(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		for _, c := range []typed{
+			{key: "VARCHAR(20) CHARACTER SET latin1", kind: "VARCHAR(20) CHARACTER SET gbk", version: "VARCHAR(20) CHARACTER SET utf16", payload: "TEXT CHARACTER SET big5", rows: []string{"'café €', '中文', 'a€😀', '中文'"}},
+			{key: "CHAR(20) CHARACTER SET sjis", kind: "VARCHAR(20) CHARACTER SET koi8r", version: "VARCHAR(20) CHARACTER SET utf16le", payload: "TEXT CHARACTER SET cp1251", rows: []string{"'〜アー', 'привет', '😀', 'привет'"}},
+			{key: "VARCHAR(20) CHARACTER SET utf32", kind: "CHAR(9) CHARACTER SET swe7", version: "VARCHAR(20) CHARACTER SET eucjpms", payload: "LONGTEXT CHARACTER SET ujis", rows: []string{"'😀', 'åäö', '～①', '〜'"}},
+		} {
+			c.arrives(t, db)
+		}
+	})
+}
+
+func TestB113BytesAreNotRepaired(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		typed{key: "VARCHAR(40) CHARACTER SET utf8mb4", kind: "VARCHAR(20) CHARACTER SET utf8mb3", version: "VARBINARY(9)", payload: "BLOB",
+			rows: []string{"'👩‍👩‍👧', '€', x'c328', x'fffe00c328'", "CONVERT(x'efbfbe' USING utf8mb4), CONVERT(x'efbfbd' USING utf8mb3), x'80', x''"}}.arrives(t, db)
+	})
+}
+
 func TestB116TimesAreTheSameWhereverOuttailRuns(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db *shop.MySQL) {
@@ -116,6 +207,35 @@ func TestB116TimesAreTheSameWhereverOuttailRuns(t *testing.T) {
 			require.Equal(t, first, got, zone)
 			s.Stop(p)
 		}
+	})
+}
+
+func TestB125OpaqueValuesInJSONAreTheServersText(t *testing.T) {
+	t.Parallel()
+	onMySQL(t, func(t *testing.T, db *shop.MySQL) {
+		typed{key: "VARCHAR(9)", kind: "JSON", version: "JSON", payload: "JSON", rows: []string{
+			"'1', JSON_OBJECT('d', CAST(1.99 AS DECIMAL(3,2))), JSON_ARRAY(CAST('-12:34:56.5' AS TIME(6))), JSON_OBJECT('b', REPEAT(x'00ff', 100), 'bit', b'101', 'at', CAST('2026-11-30 12:34:56.1' AS DATETIME(6)), 'day', CAST('2026-11-30' AS DATE))",
+			"'2', JSON_EXTRACT(JSON_ARRAY(CAST(1.10 AS DECIMAL(65,30))), '$[0]'), 'null', JSON_ARRAY(18446744073709551615, -9223372036854775808, 9007199254740993, 1e300, 0.1, -0.0e0)",
+		}}.arrives(t, db)
+	})
+}
+
+func TestB128JSONIsWhatTheServerHolds(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		typed{key: "VARCHAR(9)", kind: "VARCHAR(9)", version: "INT", payload: "JSON", rows: []string{
+			`'1', 'x', 1, '{"a":1,"a":2,  "n":12345678901234567890.10}'`, `'2', 'x', 2, 'null'`, `'3', 'x', 3, NULL`, `'4', 'x', 4, '""'`, `'5', 'x', 5, '{"k": "\\u00e4\\u0000 \\"ä😀"}'`,
+		}}.arrives(t, db)
+	})
+}
+
+func TestB136NullEmptyAndJSONNullStayDifferent(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		s := typed{key: "VARCHAR(9)", kind: "VARCHAR(9)", version: "INT", payload: "LONGTEXT", rows: []string{"'1', 'x', 1, NULL", "'2', 'x', 2, ''", "'3', 'x', 3, 'null'"}}.arrives(t, db)
+		require.Nil(t, record(t, s, "1").Value)
+		require.Equal(t, []byte{}, record(t, s, "2").Value)
+		require.Equal(t, "null", string(record(t, s, "3").Value))
 	})
 }
 

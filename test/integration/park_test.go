@@ -27,7 +27,7 @@ type parkLot struct {
 
 func newParkLot(t *testing.T, db shop.Database) *parkLot {
 	s := scene.New(t, &servers, db)
-	s.Configure("Poison", "park", "Match", "match: { event_type: order.* }, ")
+	s.Configure("Poison", "park", "NoRoute", "park", "Match", "match: { event_type: order.* }, ")
 	return &parkLot{
 		Scene: s, t: t, next: map[string]int{}, seen: map[string][]string{},
 		in: s.Kafka.Client(t, kgo.ConsumeTopics(s.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond)),

@@ -49,7 +49,7 @@ pipelines:
     sink:
       kafka: { brokers: [{{.Brokers}}]{{.Sink}} }
     on_poison: {{.Poison}}
-    on_no_route: {{.Poison}}
+    on_no_route: {{.NoRoute}}
 {{.Pipeline}}`
 
 // New sets the stage.
@@ -58,7 +58,7 @@ func New(t *testing.T, servers *harness.Pool, db shop.Database) *Scene {
 	s := &Scene{T: t, DB: db, Kafka: kafka}
 	s.Vars = map[string]any{
 		"Source": db.Source(""), "Brokers": strings.Join(kafka.Brokers(), ", "), "StartTimeout": "60s", "Level": "info", "Match": "", "Sink": "",
-		"Columns": "outtail", "Pipeline": "", "Poison": "halt",
+		"Columns": "outtail", "Pipeline": "", "Poison": "halt", "NoRoute": "halt",
 	}
 	s.UseTopic(kafka.NewTopic(t, 1))
 	s.Outtail = harness.NewOuttail(t, servers.Binary(t), Configuration, s.Vars)
