@@ -36,8 +36,8 @@ func TestLagTellsHowMuchLogIsNeededAndHowLongItLasts(t *testing.T) {
 
 			s.read(t, 2)
 			s.Confirm(s.cp.Position)
-			require.Eventually(t, func() bool { return s.Lag().RetentionLeft == 24*time.Hour && s.Lag().RetainedBytes == 0 }, harness.Patience, 50*time.Millisecond,
-				"the newest file is not purged, and nothing is needed of it")
+			require.Eventually(t, func() bool { return s.Lag().RetentionLeft == 24*time.Hour && s.Lag().RetainedBytes < 1000 }, harness.Patience, 50*time.Millisecond,
+				"the newest file is not purged, and next to nothing is needed of it (MariaDB writes checkpoints of its own)")
 		})
 	}
 }
