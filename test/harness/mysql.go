@@ -53,11 +53,11 @@ func runMySQL(ctx context.Context, opts MySQLOptions) (*MySQL, error) {
 		"mysqld", "--server-id=1", "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=OFF",
 		// A killed process loses nothing that it has written; only a power cut would, and that is not tested.
 		"--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2",
-		"--innodb-buffer-pool-size=64M", "--max-connections=200",
+		"--innodb-buffer-pool-size=64M", "--max-connections=1000",
 	}
 	if opts.MariaDB {
 		s.kind, s.image = "mariadb", image("OUTTAIL_MARIADB_IMAGE", "mariadb:10.11")
-		cmd = []string{"mariadbd", "--server-id=1", "--log-bin=binlog", "--binlog-format=ROW", "--innodb-buffer-pool-size=64M"}
+		cmd = []string{"mariadbd", "--server-id=1", "--log-bin=binlog", "--binlog-format=ROW", "--innodb-buffer-pool-size=64M", "--max-connections=1000"}
 	}
 	s.container = func([]int) ([]string, map[string]string, []int) {
 		return append(cmd, opts.Flags...), map[string]string{"MYSQL_ROOT_PASSWORD": RootPassword}, []int{3306}
