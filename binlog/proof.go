@@ -211,7 +211,7 @@ func (s *Source) layout(st *stream, p *plan) (*layout, error) {
 	l := newLayout(t.name, columns, s.o.Columns, s.charset, s.texts)
 	for i := range l.fields {
 		f := &l.fields[i]
-		f.limit = s.rowLimit
+		f.limit, f.room = s.rowLimit, s.plainRoom(f.kind)
 		if len(f.wanted) > 0 && f.charset < 0 && f.character() {
 			return nil, st.layoutFault(p, "the character set of column "+f.name+" is not known there")
 		}
@@ -222,6 +222,17 @@ func (s *Source) layout(st *stream, p *plan) (*layout, error) {
 			Hint: "correct columns in the configuration, or " + s.ways(codeDropped, "now", "GTID", "FILE:POS")}
 	}
 	return l, nil
+}
+
+// plainRoom is how long the server prints a number of a type in plain form.
+func (s *Source) plainRoom(kind byte) int {
+	switch {
+	case s.o.Kind == event.MariaDB:
+		return anyRoomNoSign
+	case kind == typeFloat:
+		return floatRoom
+	}
+	return doubleRoom
 }
 
 // ambiguous reports whether a mapped column of MariaDB may be of a type that its log calls BINARY(n).

@@ -21,7 +21,7 @@ import (
 )
 
 // Tables of random types with random rows: what the source renders is what the server prints for the same row. A run lasts
-// until OUTTAIL_VALUES (a duration) has passed, by default a few rounds; OUTTAIL_VALUES_SEED repeats one round.
+// until OUTTAIL_VALUES (a duration) has passed, with tables of its own, by default a few rounds; OUTTAIL_VALUES_SEED repeats one round.
 func TestRandomTablesReadAsTheServerPrintsThem(t *testing.T) {
 	for _, kind := range []string{event.MySQL, event.MariaDB} {
 		t.Run(kind, func(t *testing.T) {
@@ -44,7 +44,11 @@ func TestRandomTablesReadAsTheServerPrintsThem(t *testing.T) {
 			only, repeat := os.LookupEnv("OUTTAIL_VALUES_SEED")
 			begun := time.Now()
 			for round := 0; round < 8 || time.Since(begun) < long; round++ {
-				seed := rand.Uint64()
+				// The same tables in every run, unless a long one is asked for: what is found there is then mended, and stays found.
+				seed := uint64(round)
+				if long > 0 {
+					seed = rand.Uint64()
+				}
 				if repeat {
 					seed, _ = strconv.ParseUint(only, 10, 64)
 				}
