@@ -167,9 +167,17 @@ func (s *Sink) renew(old *kgo.Client, pause time.Duration) {
 		t.handed = false
 	}
 	s.client, s.rebuilding = client, false
+	// What the lookups of the old client told is over. Topics for which something is held are looked up again, and say so again;
+	// for the others nobody looks before their next event, and nobody would take it back.
+	s.lower(conditionLookup)
 	for i := range s.window.n {
 		if e := s.window.at(i); e.state == held && e.t != nil {
 			s.tendTo(e.t)
+		}
+	}
+	for name, t := range s.topics {
+		if !t.tended {
+			s.lower(conditionTopic + name)
 		}
 	}
 	s.notify()
