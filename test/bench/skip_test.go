@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"flag"
 	"fmt"
@@ -31,15 +32,17 @@ func TestSkip(t *testing.T) {
 	if os.Getenv("OUTTAIL_BENCH") == "" {
 		t.Skip("a measurement, not a test: make bench")
 	}
-	for _, compressed := range []bool{false, true} {
-		t.Run(map[bool]string{false: "plain", true: "compressed"}[compressed], func(t *testing.T) {
-			my := harness.StartMySQL(t, harness.MySQLOptions{Flags: []string{"--binlog-transaction-compression=" + map[bool]string{false: "OFF", true: "ON"}[compressed]}})
+	for _, c := range []struct{ name, compression, tls string }{{"plain", "OFF", "disable"}, {"tls", "OFF", "require"}, {"compressed", "ON", "disable"}} {
+		t.Run(c.name, func(t *testing.T) {
+			// With the columns in the log nothing has to be proved, which would be a first reading of it all.
+			my := harness.StartMySQL(t, harness.MySQLOptions{Flags: []string{"--binlog-row-metadata=FULL", "--binlog-transaction-compression=" + c.compression}})
 			db := my.NewDatabase(t)
 			from := foreign(t, my, db, *mib)
 			size := logBytes(t, my)
+			t.Logf("%d MB of events in a log of %d MB", *mib<<20/1_000_000, size/1_000_000)
 			for range *runs {
-				arm(t, "bytes thrown away", size, func() { discard(t, my, from, size) })
-				arm(t, "source", size, func() { skip(t, my, db, from) })
+				arm(t, "bytes thrown away", size, func() { discard(t, my, from, size, c.tls) })
+				arm(t, "source", size, func() { skip(t, my, db, from, c.tls) })
 			}
 		})
 	}
@@ -103,8 +106,13 @@ func used(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func discard(t *testing.T, my *harness.MySQL, file string, size int64) {
-	c, err := client.Connect(my.Addr(), "root", harness.RootPassword, "")
+func discard(t *testing.T, my *harness.MySQL, file string, size int64, mode string) {
+	c, err := client.Connect(my.Addr(), "root", harness.RootPassword, "", func(c *client.Conn) error {
+		if mode == "require" {
+			c.SetTLSConfig(&tls.Config{InsecureSkipVerify: true})
+		}
+		return nil
+	})
 	require.NoError(t, err)
 	defer c.Close()
 	for _, q := range []string{"SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'", "SET @replica_uuid = UUID()"} {
@@ -125,11 +133,11 @@ func discard(t *testing.T, my *harness.MySQL, file string, size int64) {
 	}
 }
 
-func skip(t *testing.T, my *harness.MySQL, db, file string) {
+func skip(t *testing.T, my *harness.MySQL, db, file, mode string) {
 	user, password := my.NewUser(t, db)
 	o := binlog.Options{
 		Kind: event.MySQL, Pipeline: "orders", Host: my.Host, Port: my.Port, User: user, Password: password, Database: db, Tables: []string{"outbox"},
-		Seed: t.Name(), Start: binlog.Start{Mode: "position", File: file, Pos: 4}, SpillDir: t.TempDir(),
+		Seed: t.Name(), Start: binlog.Start{Mode: "position", File: file, Pos: 4}, SpillDir: t.TempDir(), TLS: binlog.TLS{Mode: mode},
 	}
 	o.Columns[event.ID].Column = "id"
 	o.Columns[event.Payload].Column = "payload"
