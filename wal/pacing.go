@@ -24,6 +24,8 @@ const (
 	// paceStuck is a wait that nothing but a closed window explains when much comes at its end: it was opened by the sender's
 	// probe (200 ms), since no update told of the room. Linux does that to a small buffer that once was full for seconds.
 	paceStuck = 100 * time.Millisecond
+	// paceProbe is more than a probe ever lets in.
+	paceProbe = 4 * paceWindow
 	// paceRTT is the round trip above which the window would cost more than it gains.
 	paceRTT = 300 * time.Microsecond
 	// Pacing begins when what arrives is older than paceEnter, and ends below paceLeave.
@@ -35,7 +37,8 @@ const (
 // busy the server is: a pause is counted from the last read, so that whoever had to wait for rows does not wait again.
 type pacer struct {
 	enabled bool
-	stuck   int // reads in a row that came with a probe
+	stuck   int // waits for a probe with little behind each
+	since   int // bytes read since the last of them
 
 	paced  bool
 	short  bool
@@ -64,14 +67,19 @@ func (p *pacer) read(now time.Time, n int) {
 }
 
 // waited tells how long a read of n bytes waited for its first byte. It reports whether the window has to be given up: it is
-// opened by probes only.
+// opened by probes only. Each of them lets in what the closed window held and what fits behind it at once, so that a long wait
+// is followed by some short ones.
 func (p *pacer) waited(d time.Duration, n int) bool {
-	if !p.enabled || d < paceStuck || n < paceFull/2 {
-		if n >= paceFull/2 {
-			p.stuck = 0
-		}
+	if !p.enabled {
 		return false
 	}
+	if p.since += n; d < paceStuck || n < paceFull/2 {
+		return false
+	}
+	if p.since-n > paceProbe {
+		p.stuck = 0
+	}
+	p.since = n
 	p.stuck++
 	return p.stuck == 3
 }
