@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"math/bits"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -56,17 +58,26 @@ type deadlineReader interface {
 	SetReadDeadline(t time.Time) error
 }
 
-// bigRow is a row of ours beyond the limit while its bytes pass by: small values are kept, so that the record failure
-// can be told with its id.
+// bigRow is a row of ours in a frame that is not buffered whole, while its bytes pass by: what is mapped is kept up to that
+// size, so that a large value that nobody wants costs nothing, and small ones anyway, so that the record failure can be told
+// with its id.
 type bigRow struct {
-	rel  *relation
-	row  event.Row
-	left int // bytes of the frame that are not consumed
-	i, n int // column, columns
-	size int
+	rel    *relation
+	left   int // bytes of the frame that are not consumed
+	i, n   int // column, columns
+	size   int // of the frame
+	values []bigValue
+	kept   int
+	lost   bool // a mapped value was too large to keep
 }
 
-// keepValue is the largest value of such a row that is kept.
+type bigValue struct {
+	uses []use
+	kind byte
+	b    []byte
+}
+
+// keepValue is the largest value of a row beyond the limit that is kept.
 const keepValue = 4 << 10
 
 // parse consumes what is in the buffer, up to an incomplete frame. An error is returned after what came before it is in l.
@@ -216,7 +227,7 @@ func (s *reader) oversize(l *load, size int) (wait bool, _ *event.Fault) {
 				if n != len(rel.plan) {
 					return false, s.dec.malformed('I')
 				}
-				s.big = &bigRow{rel: rel, row: rel.row, left: size - head, n: n, size: size - head}
+				s.big = &bigRow{rel: rel, left: size - head, n: n, size: size - head}
 				s.r += head
 				return false, nil
 			}
@@ -265,7 +276,11 @@ func (s *reader) walk(l *load) (done bool, _ *event.Fault) {
 			return false, s.dec.malformed('I')
 		}
 		uses := b.rel.plan[b.i]
-		if size > keepValue || uses == nil {
+		if uses != nil && size > keepValue && (b.lost || b.kept+size > s.maxFrame) {
+			b.lose()
+			uses = nil
+		}
+		if uses == nil {
 			b.i, b.left = b.i+1, b.left-head-size
 			s.r, s.drop = s.r+head, size
 			if s.drop > 0 {
@@ -277,24 +292,32 @@ func (s *reader) walk(l *load) (done bool, _ *event.Fault) {
 			s.need = head + size
 			return false, nil
 		}
-		for _, u := range uses {
-			if kind == 'n' {
-				b.row[u.role] = event.Value{Set: true, Null: true}
-			} else if kind == 't' && !u.binary {
-				b.row[u.role] = event.Value{Set: true, Bytes: append([]byte{}, have[head:head+size]...)}
-			}
-		}
+		b.values = append(b.values, bigValue{uses, kind, bytes.Clone(have[head : head+size])})
+		b.kept += size
 		s.r += head + size
 		b.i, b.left = b.i+1, b.left-head-size
 	}
 	if b.left != 0 {
 		return false, s.dec.malformed('I')
 	}
-	e := s.dec.open(l, b.rel)
-	e.Row, e.Size = b.row, eventCost+b.n*keepValue
-	e.Err = s.dec.tooLarge(e, b.size)
+	e, size := s.dec.open(l, b.rel), 0
+	for _, v := range b.values {
+		for _, u := range v.uses {
+			size += s.dec.value(l, e, u, v.kind, v.b)
+		}
+	}
+	s.dec.close(e, size)
+	if b.lost {
+		e.Err = s.dec.tooLarge(e, b.size)
+	}
 	s.big = nil
 	return true, nil
+}
+
+// lose gives up on the row's large values.
+func (b *bigRow) lose() {
+	b.lost = true
+	b.values = slices.DeleteFunc(b.values, func(v bigValue) bool { return len(v.b) > keepValue })
 }
 
 // fill reads more. It makes room first: what is left of a frame moves to the front, a row that needs more gets it, and
