@@ -49,6 +49,7 @@ const (
 	CodePartitionGone    = "OT2043"
 	CodeSlotLimit        = "OT2044"
 	CodeTwoPhase         = "OT2045"
+	CodeCannotSend       = "OT2046"
 	CodeConnectionLost   = "OT2050"
 	CodeSlotActive       = "OT2051"
 	CodeLogRemoved       = "OT2052"
@@ -71,6 +72,7 @@ const (
 	waysAccept           = "\n  outtail checkpoint accept -c FILE --pipeline P --code %s --reason R   (goes on all the same)"
 	waySetSlot           = "\n  outtail checkpoint set -c FILE --pipeline P --to slot --reason R   (goes on where the slot stands)"
 	waySetNow            = "\n  outtail checkpoint set -c FILE --pipeline P --to now --reason R   (goes on at the end of the log)"
+	waySetPast           = "\n  outtail checkpoint set -c FILE --pipeline P --to %s --reason R   (passes over the rest of the transaction)"
 	waySetFork           = "\n  outtail checkpoint set -c FILE --pipeline P --to %s --reason R   (goes on at the fork)"
 	wayReplay            = "\nwhat lies in the gap is not sent by any of these; its rows are in the table unless somebody deleted them"
 	hintCreateSlotFormat = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput');"
@@ -318,6 +320,16 @@ func faultLogRemoved(place string, at event.LSN, err error) *event.Fault {
 
 func faultServer(place string, class event.Class, err error) *event.Fault {
 	return &event.Fault{Code: CodeServerError, Class: class, Op: opStream, Place: place, Text: "the server ended the stream", Hint: "the server's log tells more", Err: err}
+}
+
+// faultCannotSend is a row at which the server itself fails, each time: trying again would keep the slot there for ever.
+func faultCannotSend(place string, tx event.LSN, row uint64, tries int, err error) *event.Fault {
+	f := safety(CodeCannotSend, place,
+		fmt.Sprintf("the server failed %d times at the same place, behind %d rows of the transaction %s: it cannot send what comes there (a row may have 1 GB as text, in which a bytea has two characters a byte)", tries, row, tx),
+		"keep what is so large elsewhere and write where it is into the outbox; if the cause is another one, mend it on the server and start again; to go on without it:"+
+			fmt.Sprintf(waySetPast, tx+1)+wayReplay)
+	f.Err = err
+	return f
 }
 
 func faultProtocol(place, text string) *event.Fault {

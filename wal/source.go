@@ -20,6 +20,7 @@ type Source struct {
 	names []name
 	pool  sync.Pool // of *load, across sessions
 	hold  *window   // across sessions
+	stuck stuck     // across sessions
 
 	session *session // owned by the goroutine of Open, Read and Close
 	shared  atomic.Pointer[session]
@@ -146,7 +147,35 @@ func (s *Source) streamFault(c *session) error {
 	if !ok {
 		return faultConnectionLost(place, c.err)
 	}
-	return s.serverFault(place, at, pg, event.LSN(c.watch.end.Load()))
+	f := s.serverFault(place, at, pg, event.LSN(c.watch.end.Load()))
+	if f.Code == CodeServerError && f.Class == event.Retry && s.stuck.again(c.read.dec, pg) {
+		return faultCannotSend(place, s.stuck.tx, s.stuck.row, s.stuck.tries, pgText(pg))
+	}
+	return f
+}
+
+// stuckTries is how often the server may fail at one place before that counts as the place's fault.
+const stuckTries = 3
+
+// stuck is where the server failed last, and how often in a row it did there.
+type stuck struct {
+	tx    event.LSN
+	row   uint64
+	state string
+	tries int
+}
+
+// again counts an error of the server inside of a transaction, and says whether the same one has come too often to be tried
+// again. Shutdowns (class 57) and lack of resources (53) are not the row's.
+func (s *stuck) again(d *decoder, pg *pgconn.PgError) bool {
+	if !d.inTx || len(pg.Code) != 5 || pg.Code[:2] == "57" || pg.Code[:2] == "53" {
+		return false
+	}
+	if s.tx != d.final || s.row != d.row || s.state != pg.Code {
+		*s = stuck{tx: d.final, row: d.row, state: pg.Code}
+	}
+	s.tries++
+	return s.tries >= stuckTries
 }
 
 // serverFault classifies an ErrorResponse of the walsender.
