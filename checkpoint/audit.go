@@ -1,7 +1,10 @@
 package checkpoint
 
 import (
+	"context"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -18,7 +21,28 @@ const (
 	ActionSkip   = "dlq skip"
 	ActionEdit   = "dlq edit"
 	ActionForget = "dlq forget"
+	ActionRewind = "checkpoint rewind"
+	ActionImport = "checkpoint import"
 )
+
+// Outcomes of an act. One that takes its time, or changes the second file, is recorded twice: Begun before it changes anything, so
+// that a crash in the middle leaves a trace, and how it ended. What was refused before it changed anything is not recorded.
+const (
+	OutcomeBegun   = "begun"
+	OutcomeDone    = "done"
+	OutcomeStopped = "stopped"
+)
+
+// OutcomeOf is the outcome of an act that ended with err.
+func OutcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return OutcomeDone
+	case errors.Is(err, context.Canceled):
+		return OutcomeStopped
+	}
+	return "failed: " + err.Error()
+}
 
 // By says who acts and why; both are required.
 type By struct {
@@ -34,9 +58,21 @@ type Audit struct {
 	Reason   string    `json:"reason"`
 	Pipeline string    `json:"pipeline"`
 	// Detail is what the action was about: the code that was accepted, the table, place and columns.
-	Detail string            `json:"detail,omitempty"`
+	Detail string `json:"detail,omitempty"`
+	// Outcome is how it ended; see the Outcome constants.
+	Outcome string `json:"outcome"`
+	// Range is what it went over, Counts how much of it became what.
+	Range  *Range            `json:"range,omitempty"`
+	Counts map[string]int64  `json:"counts,omitempty"`
 	Before *event.Checkpoint `json:"before"`
 	After  *event.Checkpoint `json:"after"`
+}
+
+// Range is a stretch of the log, or what of the dead letters was picked.
+type Range struct {
+	From   string          `json:"from,omitempty"`
+	To     string          `json:"to,omitempty"`
+	Picked json.RawMessage `json:"picked,omitempty"`
 }
 
 // Audits lists all entries, the oldest first.
@@ -47,6 +83,9 @@ func (s *Store) Audits() ([]Audit, error) {
 		return tx.Bucket([]byte(bucketAudit)).ForEach(func(k, v []byte) error {
 			var a Audit
 			err := decodeRecord(placeAudit(k), v, &a)
+			if a.Outcome == "" { // of a version that recorded only what was done
+				a.Outcome = OutcomeDone
+			}
 			out = append(out, a)
 			return err
 		})

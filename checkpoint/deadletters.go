@@ -93,15 +93,14 @@ func (d *DeadLetters) Forget(_ context.Context, by By) error {
 		if err := tx.Bucket([]byte(bucketMeta)).Delete([]byte(keyParkedID)); err != nil {
 			return err
 		}
-		return putAudit(tx, Audit{Time: d.s.now().UTC(), Operator: by.Operator, Reason: by.Reason, Action: ActionForget, Detail: d.s.parkedPath()})
+		return putAudit(tx, Audit{Time: d.s.now().UTC(), Operator: by.Operator, Reason: by.Reason, Action: ActionForget, Detail: d.s.parkedPath(), Outcome: OutcomeDone})
 	})
 }
 
-// Audit records what a person did to parked events.
-func (d *DeadLetters) Audit(pipeline, action, detail string, by By) error {
-	return d.s.update(action, func(tx *bbolt.Tx) error {
-		return putAudit(tx, Audit{Time: d.s.now().UTC(), Operator: by.Operator, Reason: by.Reason, Action: action, Pipeline: pipeline, Detail: detail})
-	})
+// Audit records what a person did to parked events; its time is now.
+func (d *DeadLetters) Audit(a Audit) error {
+	a.Time = d.s.now().UTC()
+	return d.s.update(a.Action, func(tx *bbolt.Tx) error { return putAudit(tx, a) })
 }
 
 // mark stores the second file's identity in the first, before anything depends on it.

@@ -79,7 +79,7 @@ func (s *Store) act(
 		if err := putCurrent(tx, pipeline, after); err != nil {
 			return err
 		}
-		entry := Audit{Time: now, Operator: by.Operator, Action: action, Reason: by.Reason, Pipeline: pipeline, Detail: detail, After: &after}
+		entry := Audit{Time: now, Operator: by.Operator, Action: action, Reason: by.Reason, Pipeline: pipeline, Detail: detail, Outcome: OutcomeDone, After: &after}
 		if !before.IsZero() {
 			entry.Before = &before
 			if action == ActionSet {

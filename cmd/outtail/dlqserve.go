@@ -213,19 +213,19 @@ type deadAct struct {
 	Payload []byte `json:"payload,omitempty"`
 }
 
-func (q *deadAct) by() checkpoint.By {
-	return checkpoint.By{Operator: q.Operator, Reason: q.Reason}
-}
-
-// detail tells the audit what was picked, and what came of it.
-func (q *deadAct) detail(result string) string {
-	b, _ := json.Marshal(struct {
+// audit is what the audit keeps of the act: what was picked, what came of it, and how it ended.
+func (q *deadAct) audit(action, detail, outcome string, counts map[string]int64) checkpoint.Audit {
+	picked, _ := json.Marshal(struct { // text and numbers always encode
 		deadFilter
 		Canary int     `json:"canary,omitempty"`
 		Rate   float64 `json:"rate,omitempty"`
 		Topic  string  `json:"to_topic,omitempty"`
-	}{q.deadFilter, q.Canary, q.Rate, q.Topic})
-	return string(b) + ": " + result
+		Edit   bool    `json:"edit,omitempty"`
+	}{q.deadFilter, q.Canary, q.Rate, q.Topic, q.Edit})
+	return checkpoint.Audit{
+		Operator: q.Operator, Reason: q.Reason, Action: action, Pipeline: q.Pipeline, Detail: detail, Outcome: outcome,
+		Range: &checkpoint.Range{Picked: picked}, Counts: counts,
+	}
 }
 
 type deadSkipped struct {
@@ -233,6 +233,10 @@ type deadSkipped struct {
 }
 
 func (d *deadLetters) skip(ctx context.Context, q deadAct) (deadSkipped, error) {
+	letters := d.store.DeadLetters()
+	if err := letters.Audit(q.audit(checkpoint.ActionSkip, "", checkpoint.OutcomeBegun, nil)); err != nil {
+		return deadSkipped{}, err
+	}
 	var n int
 	var err error
 	if p := d.pipelines[q.Pipeline]; p != nil {
@@ -240,10 +244,9 @@ func (d *deadLetters) skip(ctx context.Context, q deadAct) (deadSkipped, error) 
 	} else {
 		n, err = d.skipOnFile(ctx, &q)
 	}
-	if n > 0 || err == nil {
-		err = errors.Join(err, d.store.DeadLetters().Audit(q.Pipeline, checkpoint.ActionSkip, q.detail(fmt.Sprintf("%d skipped", n)), q.by()))
-	}
-	return deadSkipped{n}, err
+	counts := map[string]int64{"skipped": int64(n)}
+	said := fmt.Sprintf("%d skipped", n)
+	return deadSkipped{n}, errors.Join(err, letters.Audit(q.audit(checkpoint.ActionSkip, said, checkpoint.OutcomeOf(err), counts)))
 }
 
 // skipOnFile leaves tombstones: whether the rows will be read again is known at the next start only, which sweeps them.
@@ -310,19 +313,22 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 		j.result, j.err = p.Replay(running, pipeline.Replay{Select: q.picks, Canary: q.Canary, Rate: q.Rate})
 		r := j.result
 		said := fmt.Sprintf("%d delivered, %d behind them, %d refused, %d waiting", r.Acked, r.Drained, r.Failed, r.Waiting)
-		j.err = errors.Join(j.err, d.store.DeadLetters().Audit(q.Pipeline, checkpoint.ActionReplay, q.detail(said), q.by()))
+		counts := map[string]int64{"delivered": int64(r.Acked), "behind": int64(r.Drained), "refused": int64(r.Failed), "waiting": int64(r.Waiting)}
+		j.err = errors.Join(j.err, d.store.DeadLetters().Audit(q.audit(checkpoint.ActionReplay, said, checkpoint.OutcomeOf(j.err), counts)))
 	}()
 	return d.progress(q.Pipeline, j)
 }
 
-// prepareReplay stores what a person changes, before anything is sent: another topic, another payload.
-func (d *deadLetters) prepareReplay(q *deadAct) error {
-	if q.Topic == "" && !q.Edit {
-		return nil
-	}
+// prepareReplay records that a replay begins, and stores what a person changes, before anything is sent: another topic, another
+// payload.
+func (d *deadLetters) prepareReplay(q *deadAct) (err error) {
 	letters := d.store.DeadLetters()
+	begun := q.audit(checkpoint.ActionReplay, "", checkpoint.OutcomeBegun, nil)
+	if q.Topic == "" && !q.Edit {
+		return letters.Audit(begun)
+	}
 	var orders []int64
-	err := letters.Each(q.Pipeline, -1<<63, func(e *event.Parked) error {
+	err = letters.Each(q.Pipeline, -1<<63, func(e *event.Parked) error {
 		if e.Ended == event.Open && q.picks(e) {
 			orders = append(orders, e.Order)
 		}
@@ -334,18 +340,25 @@ func (d *deadLetters) prepareReplay(q *deadAct) error {
 	if q.Edit && len(orders) != 1 {
 		return faultEditOne(q.Pipeline, len(orders))
 	}
+	if err := letters.Audit(begun); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, letters.Audit(q.audit(checkpoint.ActionReplay, "", checkpoint.OutcomeOf(err), nil)))
+		}
+	}()
 	for _, order := range orders {
 		whole, err := letters.Get(q.Pipeline, order)
 		if err != nil || whole == nil {
 			return err
 		}
-		if q.Edit && whole.Row != nil {
+		edits := q.Edit && whole.Row != nil
+		said := ""
+		if edits {
 			was := whole.Row[event.Payload]
 			whole.Row[event.Payload] = event.Value{Set: true, Bytes: q.Payload}
-			said := fmt.Sprintf("event %s at %s: payload %s became %s", whole.ID, whole.Place(), digest(was.Bytes), digest(q.Payload))
-			if err := letters.Audit(q.Pipeline, checkpoint.ActionEdit, said, q.by()); err != nil {
-				return err
-			}
+			said = fmt.Sprintf("event %s at %s: payload %s became %s", whole.ID, whole.Place(), digest(was.Bytes), digest(q.Payload))
 		}
 		err = letters.Change(q.Pipeline, order, func(e *event.Parked) (*event.Row, error) {
 			if q.Topic != "" {
@@ -357,6 +370,9 @@ func (d *deadLetters) prepareReplay(q *deadAct) error {
 			e.Edited = true
 			return whole.Row, nil
 		})
+		if edits {
+			err = errors.Join(err, letters.Audit(q.audit(checkpoint.ActionEdit, said, checkpoint.OutcomeOf(err), nil)))
+		}
 		if err != nil {
 			return err
 		}

@@ -143,11 +143,18 @@ func TestAPoisonedAggregateWaitsWhileOthersFlow(t *testing.T) {
 
 		audit := l.Outtail.Run(t, "audit", "-c", l.Outtail.Config, "--json")
 		require.Equal(t, 0, audit.Code, audit.Stderr)
-		var acts []struct{ Action, Reason, Operator, Detail, Pipeline string }
+		var acts []struct {
+			Action, Reason, Operator, Detail, Pipeline, Outcome string
+			Range                                               struct{ Picked struct{ Aggregate string } }
+			Counts                                              map[string]int
+		}
 		require.NoError(t, json.Unmarshal([]byte(audit.Stdout), &acts))
-		require.Len(t, acts, 3)
-		require.Equal(t, "dlq replay", acts[2].Action)
-		require.Contains(t, acts[2].Detail, "2 delivered")
+		require.Len(t, acts, 6, "each of three replays began and ended")
+		require.Equal(t, "begun", acts[4].Outcome)
+		require.Equal(t, "dlq replay", acts[5].Action)
+		require.Equal(t, "done", acts[5].Outcome)
+		require.Equal(t, "order/a", acts[5].Range.Picked.Aggregate)
+		require.Equal(t, map[string]int{"delivered": 2, "behind": 0, "refused": 0, "waiting": 0}, acts[5].Counts)
 	})
 }
 
