@@ -1,6 +1,10 @@
 package pipeline
 
-import "github.com/outtail/outtail/event"
+import (
+	"math"
+
+	"github.com/outtail/outtail/event"
+)
 
 // parkedSet knows which events are kept in the dead-letter store, and which must wait behind them (I3).
 //
@@ -12,8 +16,9 @@ import "github.com/outtail/outtail/event"
 //
 // An entry's order is given when it is kept, and events are kept in the order of the log, so that orders are right but in two
 // cases: an event fails late, when others of its aggregate that were read behind it are kept already; or it fails, or has to wait, in a
-// re-run, in front of some that were kept before. Then those are moved behind it: in the first case at once, since they are in
-// the window, in the second as they are read again.
+// re-run (behind a crash, or because a person went back), in front of some that were kept before. Then those are moved behind it: in the
+// first case at once, since they are in the window, in the second as they are read again. A process may end before all of them are, so
+// what a start finds need not have the order of the log.
 //
 // Pure, and guarded by the window, like the ack tracker: whether an event may go and its place in the order are decided at once.
 type parkedSet struct {
@@ -21,8 +26,10 @@ type parkedSet struct {
 	known  map[rowID]*kept
 	next   int64 // order of the next entry
 	open   int
-	// stale: entries whose rows are still to be read again may have orders before others that precede them.
-	stale bool
+	// last is the highest order of what lies, in the log, before what is still to be read: an entry that is met with a lower one was
+	// kept before something that precedes it. passedLast is that of the entries that the stored position covers, behind which a session
+	// begins.
+	last, passedLast int64
 }
 
 // rowID names a row of the log for as long as it may be read again.
@@ -49,8 +56,11 @@ type kept struct {
 }
 
 func newParkedSet() parkedSet {
-	return parkedSet{labels: map[label]*waiting{}, known: map[rowID]*kept{}}
+	return parkedSet{labels: map[label]*waiting{}, known: map[rowID]*kept{}, last: noOrder, passedLast: noOrder}
 }
+
+// noOrder is lower than all.
+const noOrder = math.MinInt64
 
 const aggregateTopic = "\x00"
 
@@ -68,7 +78,6 @@ func labelsOf(aggregate, topic string, key []byte) (l [2]label) {
 // load takes what the store has, in order. covered says that the stored position has passed its row.
 func (s *parkedSet) load(e *event.Parked, covered bool) {
 	s.next = max(s.next, e.Order+1)
-	s.stale = s.stale || covered && len(s.known) > 0
 	l := labelsOf(e.Aggregate, e.Topic, e.Key)
 	if !covered {
 		s.known[rowID{e.Tx, e.Index}] = &kept{order: e.Order, ended: e.Ended, alone: e.Alone, labels: l}
@@ -81,6 +90,7 @@ func (s *parkedSet) load(e *event.Parked, covered bool) {
 		active := 0
 		if covered {
 			active = 1
+			s.passedLast = max(s.passedLast, e.Order)
 		}
 		s.count(l, 1, active)
 	}
@@ -112,6 +122,7 @@ func (s *parkedSet) session() {
 		}
 		k.met = false
 	}
+	s.last = s.passedLast
 }
 
 // idle says that no event can be kept or have to wait: the common case, and all that it costs.
@@ -139,16 +150,18 @@ func (s *parkedSet) meet(ev *event.Event, m *event.Message, seq uint64) (*kept, 
 		return k, nil
 	}
 	s.count(k.labels, 0, 1)
-	if !s.stale {
-		return k, nil
+	if k.order < s.last {
+		return k, s.move(k, ev, m, seq)
 	}
-	return k, s.move(k, ev, m, seq)
+	s.last = k.order
+	return k, nil
 }
 
 // move gives an entry a new order, behind all others.
 func (s *parkedSet) move(k *kept, ev *event.Event, m *event.Message, seq uint64) *keeping {
 	j := &keeping{seq: seq, ev: ev, m: m, from: k.order, moves: true, order: s.next}
 	k.order = s.next
+	s.last = s.next
 	s.next++
 	return j
 }
@@ -183,8 +196,8 @@ func (s *parkedSet) blocks(m *event.Message) bool {
 // keep adds an entry for a row that was read with number seq, and gives its order.
 func (s *parkedSet) keep(ev *event.Event, l [2]label, seq uint64, alone bool) int64 {
 	order := s.next
+	s.last = order
 	s.next++
-	s.stale = s.stale || len(s.known) > 0
 	s.known[rowID{ev.Tx.ID, ev.Index}] = &kept{order: order, alone: alone, labels: l, seq: seq, met: true}
 	s.open++
 	if !alone {
@@ -218,6 +231,8 @@ func (s *parkedSet) passed(base uint64) (swept []int64) {
 			delete(s.known, id)
 			if k.ended != event.Open {
 				swept = append(swept, k.order)
+			} else if !k.alone {
+				s.passedLast = max(s.passedLast, k.order)
 			}
 		}
 	}

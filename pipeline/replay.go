@@ -397,6 +397,7 @@ func (p *Pipeline) loadParked(start event.Checkpoint) error {
 		}
 		if covered && e.Ended != event.Open {
 			swept = append(swept, e.Order)
+			set.next = max(set.next, e.Order+1) // it is swept behind our back: nobody else may have its order
 			return nil
 		}
 		set.load(e, covered)
