@@ -7,10 +7,13 @@ import (
 	"github.com/outtail/outtail/event"
 )
 
+// Covers implements pipeline.Coverer.
+func (s *Source) Covers(p event.Position, tx string) bool { return Covers(p, tx) }
+
 // Covers reports whether the transaction of an id lies before a position: by GTID where both have one, else by file and offset
 // of its start. What cannot be told, because GTIDs were switched in between, counts as before it.
-func (s *Source) Covers(p event.Position, tx string) bool {
-	if s.o.Kind == event.MariaDB {
+func Covers(p event.Position, tx string) bool {
+	if p.Kind == event.MariaDB {
 		if one, err := parseMariaPos(tx); err == nil && len(one) == 1 {
 			at, err := parseMariaPos(p.GTID)
 			return err != nil || p.GTID == "" || len(at.missing(one)) == 0

@@ -265,12 +265,14 @@ func (s *Source) open(ctx context.Context, from event.Checkpoint) (event.Checkpo
 	if err := s.startDump(ctx, begin, &out); err != nil {
 		return none, err
 	}
-	if d := parseDepends(out.Depends); d.Token != s.token {
-		d.Token = s.token
-		out.Depends = encodeDepends(d)
-	}
 	if err := s.openPrepared(out.Position); err != nil {
 		return none, err
+	}
+	d := parseDepends(out.Depends)
+	d.Token, d.XA = s.token, s.mark
+	out.Depends = encodeDepends(d)
+	if s.st.depends != nil {
+		s.st.depends = s.dependsNow(s.st)
 	}
 	s.st.accepted = slices.Clone(from.Accepted)
 	s.opened = true

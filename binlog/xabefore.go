@@ -25,6 +25,8 @@ type xaMark struct {
 	Tables []string  `json:"tables"`
 	Before []string  `json:"before,omitempty"`
 	Until  *logPoint `json:"until,omitempty"`
+	// Anew: a person went back, and it has to be made anew.
+	Anew bool `json:"anew,omitempty"`
 }
 
 func (m *xaMark) clone() *xaMark {
@@ -133,18 +135,19 @@ func (s *Source) markXA(ctx context.Context, c *conn, from event.Checkpoint, fre
 		tables[i] = t.schema + "." + t.table
 	}
 	slices.Sort(tables)
+	anew := s.mark != nil && s.mark.Anew
 	if s.mark != nil && !fresh {
 		for _, t := range tables {
 			s.addedTables = s.addedTables || !slices.Contains(s.mark.Tables, t)
 		}
-		fresh = s.addedTables
+		fresh = s.addedTables || anew
 		sameServer := s.mark.Until == nil || s.mark.Until.Server == s.serverName()
 		if !fresh && sameServer {
 			s.mark.Store, s.mark.Tables = id, tables
 			return nil
 		}
 	}
-	s.mark = &xaMark{Store: id, Tables: tables}
+	s.mark = &xaMark{Store: id, Tables: tables, Anew: anew}
 	names, known, err := s.recoverXA(ctx, c)
 	if err != nil {
 		return err
@@ -221,6 +224,10 @@ func (s *Source) openPrepared(at event.Position) error {
 	}
 	if n := len(kept.open); n > 0 {
 		s.log.Info("prepared XA transactions wait for their decision", "transactions", n, "bytes", kept.bytes)
+	}
+	if s.mark.Anew {
+		s.mark.keptHere(kept.open)
+		s.mark.Anew = false
 	}
 	// Tables that were added since are not in what is kept.
 	for _, k := range kept.open {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -21,9 +22,12 @@ type pastRecord struct {
 
 // Past is a position that was stored once.
 type Past struct {
-	At         time.Time
-	Checkpoint event.Checkpoint
+	At         time.Time        `json:"at"`
+	Checkpoint event.Checkpoint `json:"checkpoint"`
 }
+
+// EntryID names an entry of the history, by the instant at which it was recorded. No position and no time is written like it.
+func (p Past) EntryID() string { return "h" + strconv.FormatInt(p.At.UnixNano(), 36) }
 
 // History lists positions of the past, the oldest first, thinned with age.
 func (s *Store) History(pipeline string) ([]Past, error) {

@@ -27,11 +27,11 @@ import (
 func newCheckpoint(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoint",
-		Short: "Show and set the stored positions",
+		Short: "Show, keep, move and restore the stored positions",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCheckpointShow(c), newCheckpointSet(c), newCheckpointAccept(c))
+	cmd.AddCommand(newCheckpointShow(c), newCheckpointHistory(c), newCheckpointRewind(c), newCheckpointSet(c), newCheckpointAccept(c))
 	return cmd
 }
 

@@ -64,6 +64,8 @@ type deadEntry struct {
 	Topic     string             `json:"topic,omitempty"`
 	Key       []byte             `json:"key,omitempty"`
 	Place     string             `json:"place"`
+	Tx        string             `json:"tx"`
+	Index     uint64             `json:"index"`
 	Table     string             `json:"table"`
 	Commit    time.Time          `json:"committed_at"`
 	ParkedAt  time.Time          `json:"parked_at"`
@@ -81,7 +83,7 @@ type deadEntry struct {
 
 func newDeadEntry(pipeline string, e *event.Parked) deadEntry {
 	d := deadEntry{
-		Pipeline: pipeline, Number: e.Order, ID: e.ID, Aggregate: aggregateName(e.Aggregate), Topic: e.Topic, Key: e.Key, Place: e.Place(), Table: e.Table,
+		Pipeline: pipeline, Number: e.Order, ID: e.ID, Aggregate: aggregateName(e.Aggregate), Topic: e.Topic, Key: e.Key, Place: e.Place(), Tx: e.Tx, Index: e.Index, Table: e.Table,
 		Commit: e.Commit, ParkedAt: e.ParkedAt, Behind: e.Behind, Alone: e.Alone, Code: e.Code, Class: e.Class, Text: e.Text, Tries: e.Tries,
 		Bytes: e.Size, ToTopic: e.ToTopic, Edited: e.Edited,
 	}

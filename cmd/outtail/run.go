@@ -187,6 +187,7 @@ func (c *cli) listen(cfg *config.Config, store *checkpoint.Store, m *metrics.Met
 	handles := newDeadLetters(store, ps).handles()
 	handles[requestShow] = func(context.Context, json.RawMessage) (any, error) { return store.Show() }
 	handles[requestLoad] = asked(func(_ context.Context, name string) (event.Checkpoint, error) { return store.Load(name) })
+	handles[requestHistory] = asked(func(_ context.Context, name string) ([]checkpoint.Past, error) { return store.History(name) })
 	handles[requestAudit] = func(context.Context, json.RawMessage) (any, error) { return store.Audits() }
 	ctl, err := control.Serve(control.ServerOptions{Dir: cfg.DataDir, Version: version, Logger: log, Handles: handles})
 	if err != nil {
