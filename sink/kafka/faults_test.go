@@ -290,6 +290,35 @@ func TestABatchThatIsTooLargeTogetherIsNobodysFault(t *testing.T) {
 	require.Equal(t, numbers(0, 39), slices.Compact(slices.Sorted(slices.Values(got))))
 }
 
+func TestALimitThatMayNotBeReadIsLearnt(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.MessageTooLarge, Count: -1, When: func(req kmsg.Request) bool {
+		return len(rawRecords(req)) > 5000
+	}})
+	r := setUp(t, c, func(o *Options) { o.Compression = "none" })
+	for i := range uint64(6000) {
+		m := sinktest.Message(i, "orders", fmt.Sprint(i%10), fmt.Sprintf("%06d", i))
+		if i == 1500 {
+			m.Value = []byte(strings.Repeat("x", 6000))
+		}
+		r.sendMessage(m)
+		if i == 1500 {
+			seq, f := r.failure()
+			require.EqualValues(t, 1500, seq)
+			require.Equal(t, "OT5010", f.Code)
+			r.Discard([]uint64{1500})
+		}
+		if i%600 == 0 {
+			r.flush() // the next ones gather into a turn of their own
+		}
+	}
+	r.flush()
+	require.Equal(t, 5999, r.ledger.Acks())
+	inOrder(t, slices.DeleteFunc(r.values("orders"), func(v string) bool { return v > "001500" }))
+	require.LessOrEqual(t, h.Hits(), 4, "what was refused for its size is not tried in the same size for ever")
+}
+
 func TestTransientErrorsAreTheClientsOwnBusiness(t *testing.T) {
 	for _, err := range []*kerr.Error{kerr.NotEnoughReplicas, kerr.NotLeaderForPartition, kerr.NotEnoughReplicasAfterAppend} {
 		t.Run(err.Message, func(t *testing.T) {

@@ -204,6 +204,7 @@ func (s *Sink) inspect(t *topic, client *kgo.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.inspecting, t.seen = false, time.Now()
+	t.turn.widen(t.limit)
 	if s.closed || s.rebuilding || client != s.client || t.tended || !t.handed {
 		return
 	}

@@ -19,7 +19,7 @@ func (s *Sink) done(e *entry, err error) {
 	case err == nil:
 		s.acked(e)
 		if p.flying == 0 && len(p.queue) > 0 {
-			s.turn(p)
+			s.turn(t, p)
 		}
 	default:
 		s.broke(e, err)
@@ -55,6 +55,7 @@ func (s *Sink) acked(e *entry) {
 	if t.probing && !t.broken {
 		if seq >= t.probeTo {
 			t.probing = false
+			t.turn.innocent()
 		}
 		s.release()
 	}
@@ -76,7 +77,11 @@ func (s *Sink) pass() {
 func (s *Sink) broke(e *entry, err error) {
 	t, alone := e.t, e.t.probing && !e.t.broken
 	v := judge(err)
+	large := tooLargeForBroker(err)
 	if v == refusedRecord && alone {
+		if large {
+			t.turn.culprit(batchSize(e.m))
+		}
 		s.fail(e, recordRefused(e.m, err))
 		return
 	}
@@ -84,8 +89,12 @@ func (s *Sink) broke(e *entry, err error) {
 		t.broken = true
 		s.c.Logger.Warn("records were given back and will be sent again", "topic", t.name, "err", err)
 	}
-	if p := &t.parts[e.part]; !p.broken || e.seq < p.lowest {
+	p := &t.parts[e.part]
+	if !p.broken || e.seq < p.lowest {
 		p.broken, p.lowest = true, e.seq
+	}
+	if large {
+		p.refused += batchSize(e.m)
 	}
 	s.fence(t)
 	s.hold(e)
@@ -149,7 +158,9 @@ func (s *Sink) rewind(t *topic) {
 		}
 	}
 	for i := range t.parts {
-		t.parts[i].broken = false
+		p := &t.parts[i]
+		t.turn.suspect(p.refused)
+		p.broken, p.refused = false, 0
 	}
 	t.broken = false
 }

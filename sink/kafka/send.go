@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -137,14 +138,14 @@ func (s *Sink) queue(e *entry) {
 }
 
 // turn hands over what waited for a partition's turn. Call it with mu held; the topic is open.
-func (s *Sink) turn(p *part) {
+func (s *Sink) turn(t *topic, p *part) {
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	for i, e := range p.queue {
-		p.queue[i] = nil
+	n := t.turn.take(p.queue)
+	for _, e := range p.queue[:n] {
 		s.hand(e)
 	}
-	p.queue = p.queue[:0]
+	p.queue = slices.Delete(p.queue, 0, n)
 }
 
 // fence stops a topic: what waited for a turn waits for the topic now. Call it with mu held.

@@ -41,6 +41,7 @@ type topic struct {
 	// probing: one record at a time until probeTo, to find the one that is to blame.
 	probing bool
 	probeTo uint64
+	turn    turnLimit
 
 	tended     bool // a tender runs
 	inspecting bool // an inspection runs
@@ -54,6 +55,8 @@ type part struct {
 	queue  []*entry // waits until nothing flies
 	broken bool     // records were given back, lowest is the first of them
 	lowest uint64
+	// refused is how many bytes of what was given back came with the broker's word that they are too much.
+	refused int
 }
 
 func newTopic(name string) *topic {
@@ -139,6 +142,9 @@ func (s *Sink) settle(t *topic, client *kgo.Client, try int, found found, f *eve
 	t.looks++
 	t.seen = time.Now()
 	s.rewind(t)
+	if t.limit != found.limit {
+		t.turn = turnLimit{}
+	}
 	t.id, t.limit = found.id, found.limit
 	if found.partitions != len(t.parts) {
 		s.repartition(t, found.partitions)
