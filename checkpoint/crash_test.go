@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		saveForEver(os.Getenv(childDir))
 	case "keep":
 		keepForEver(os.Getenv(childDir))
+	case "park":
+		parkForEver(os.Getenv(childDir))
 	case "starve":
 		starve(os.Getenv(childDir))
 	}
@@ -134,6 +136,84 @@ func TestKillNeverCostsWhatWasKept(t *testing.T) {
 				require.Len(t, rows[fmt.Sprintf("r%06d.%d", n, i)], 20_000*i)
 			}
 		}
+	}
+}
+
+// parkForEver parks some events and moves the first of the last ones behind them, in one write, then ends the one that was moved, in
+// another.
+func parkForEver(dir string) {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+	}
+	s, err := Open(Options{Dir: dir})
+	fail(err)
+	d := s.DeadLetters()
+	n := int64(0)
+	fail(d.Each("p", -1<<63, func(e *event.Parked) error { n = max(n, e.Order/10); return nil }))
+	if n > 0 { // what was under way
+		fail(d.End(unlimited{}, "p", []event.Ending{{Order: n*10 + 7}}))
+	}
+	fmt.Println("loaded", n)
+	for n++; ; n++ {
+		fmt.Println("about", n)
+		fail(d.Park(unlimited{}, "p", parkedAt(n)))
+		fail(d.End(unlimited{}, "p", []event.Ending{{Order: n*10 + 7}}))
+		fmt.Println("saved", n)
+	}
+}
+
+// parkedAt is what parkForEver writes first in its n-th turn.
+func parkedAt(n int64) []event.Parking {
+	var all []event.Parked
+	for i := range 1 + n%4 {
+		all = append(all, deadLetter(n*10+i, strings.Repeat("x", int(n*7919%20_000))))
+	}
+	return append(parking(all...), event.Parking{From: (n - 1) * 10, Order: n*10 + 7})
+}
+
+// I1: whatever the instant of a SIGKILL, a write into the dead-letter store is there with all its entries and moves, each with its
+// row, or with none.
+func TestKillNeverTearsWhatIsParked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 3))
+	for round := range 6 {
+		about, saved := killed(t, child(t, "park", dir), 1+rng.IntN(40), time.Duration(rng.IntN(3000))*time.Microsecond)
+		// The orders after n turns, and after the first write of the next.
+		after := func(n int64, begun bool) (want []int64) {
+			for k := int64(1); k <= n+1; k++ {
+				for i := range 1 + k%4 {
+					if k <= n && (i > 0 || k == n && !begun) || k == n+1 && begun {
+						want = append(want, k*10+i)
+					}
+				}
+				if k == n+1 && begun && n > 0 {
+					want = append(want, k*10+7)
+				}
+			}
+			return want
+		}
+		s, err := Open(Options{Dir: dir})
+		require.NoError(t, err, "round %d", round)
+		d := s.DeadLetters()
+		require.NoError(t, d.Check())
+		have := orders(t, d, -1<<63)
+		n := int64(saved)
+		require.Contains(t, [][]int64{after(n, false), after(n, true), after(max(n, int64(about)), false)}, have, "round %d: %d was reported, %d under way", round, saved, about)
+		for _, o := range have {
+			e, err := d.Get("p", o)
+			require.NoError(t, err)
+			require.NotNil(t, e.Row, "%d", o)
+			from := o / 10
+			if o%10 == 7 {
+				from--
+			}
+			require.Len(t, e.Row[event.Payload].Bytes, int(from*7919%20_000))
+		}
+		require.NoError(t, s.Close())
 	}
 }
 

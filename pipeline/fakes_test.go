@@ -228,6 +228,7 @@ type fakeStore struct {
 	cps   map[string]event.Checkpoint
 	check func(event.Checkpoint)
 	fail  error
+	die   *crash
 	saves int
 }
 
@@ -243,15 +244,19 @@ func (s *fakeStore) Save(_ context.Context, entries map[string]event.Checkpoint)
 	if s.fail != nil {
 		return s.fail
 	}
-	s.saves++
-	for k, cp := range entries {
-		if s.check != nil {
-			s.check(cp)
+	if !s.die.step(func() {
+		s.saves++
+		for k, cp := range entries {
+			if s.check != nil {
+				s.check(cp)
+			}
+			if s.cps == nil {
+				s.cps = map[string]event.Checkpoint{}
+			}
+			s.cps[k] = cp
 		}
-		if s.cps == nil {
-			s.cps = map[string]event.Checkpoint{}
-		}
-		s.cps[k] = cp
+	}) {
+		return killed
 	}
 	return nil
 }
