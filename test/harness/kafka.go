@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"maps"
 	"net"
 	"strconv"
 	"testing"
@@ -21,12 +22,17 @@ type KafkaOptions struct {
 	Env map[string]string
 	// Proxied puts a Proxy before a second listener: see Kafka.Proxy.
 	Proxied bool
+	// Secured has the listener behind the proxy ask for SCRAM-SHA-256, and an authorizer that refuses what no ACL allows; see
+	// Kafka.NewUser. The harness itself goes straight, and may do everything.
+	Secured bool
 }
 
-// Kafka is a running single broker.
+// Kafka is a running broker: a cluster of its own, or one of StartKafkaCluster's.
 type Kafka struct {
 	server
 	Port int
+	// seeds are the brokers that clients start from, where there are several.
+	seeds []string
 	// Proxy, where asked for, stands before a listener that advertises the proxy's address: clients that start from
 	// Proxy.Addr() reach the broker through it alone, while the harness itself goes straight.
 	Proxy *Proxy
@@ -45,37 +51,25 @@ func StartKafka(t testing.TB, opts KafkaOptions) *Kafka {
 func runKafka(ctx context.Context, opts KafkaOptions) (*Kafka, error) {
 	// A broker tells its clients where it is, so it listens inside on the same numbers as outside.
 	var proxyPort int
-	var id [16]byte
-	_, _ = rand.Read(id[:])
-	id[0] = 0x11 // not a leading "-"
-	s := spec{kind: "kafka", image: image("OUTTAIL_KAFKA_IMAGE", "apache/kafka:4.1.1"), ports: 3, memory: 2 << 30}
+	cluster := newClusterID()
+	s := spec{kind: "kafka", image: kafkaImage(), ports: 3, memory: 2 << 30}
 	s.container = func(ports []int) ([]string, map[string]string, []int) {
 		direct, behind := strconv.Itoa(ports[0]), strconv.Itoa(ports[1])
 		proxyPort = ports[2]
-		env := map[string]string{
-			"CLUSTER_ID":          base64.RawURLEncoding.EncodeToString(id[:]),
-			"KAFKA_NODE_ID":       "1",
-			"KAFKA_PROCESS_ROLES": "broker,controller",
-			"KAFKA_LISTENERS":     "DIRECT://:" + direct + ",BEHIND://:" + behind + ",CONTROLLER://:9093",
+		env := kafkaEnv(cluster)
+		maps.Copy(env, map[string]string{
+			"KAFKA_NODE_ID":   "1",
+			"KAFKA_LISTENERS": "DIRECT://:" + direct + ",BEHIND://:" + behind + ",CONTROLLER://:9093",
 			"KAFKA_ADVERTISED_LISTENERS": "DIRECT://" + net.JoinHostPort(host, direct) +
 				",BEHIND://" + net.JoinHostPort(host, strconv.Itoa(proxyPort)),
-			"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP":           "DIRECT:PLAINTEXT,BEHIND:PLAINTEXT,CONTROLLER:PLAINTEXT",
-			"KAFKA_INTER_BROKER_LISTENER_NAME":               "DIRECT",
-			"KAFKA_CONTROLLER_LISTENER_NAMES":                "CONTROLLER",
-			"KAFKA_CONTROLLER_QUORUM_VOTERS":                 "1@localhost:9093",
-			"KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR":         "1",
-			"KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
-			"KAFKA_TRANSACTION_STATE_LOG_MIN_ISR":            "1",
-			"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS":         "0",
-			"KAFKA_AUTO_CREATE_TOPICS_ENABLE":                "false",
-			"KAFKA_HEAP_OPTS":                                "-Xms256m -Xmx512m",
-			// A killed broker is let in again when the session of its former life has ended: 9 s by default.
-			"KAFKA_BROKER_SESSION_TIMEOUT_MS":    "4000",
-			"KAFKA_BROKER_HEARTBEAT_INTERVAL_MS": "1000",
+			"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "DIRECT:PLAINTEXT,BEHIND:PLAINTEXT,CONTROLLER:PLAINTEXT",
+			"KAFKA_INTER_BROKER_LISTENER_NAME":     "DIRECT",
+			"KAFKA_CONTROLLER_QUORUM_VOTERS":       "1@localhost:9093",
+		})
+		if opts.Secured {
+			maps.Copy(env, secured)
 		}
-		for k, v := range opts.Env {
-			env[k] = v
-		}
+		maps.Copy(env, opts.Env)
 		return nil, env, ports[:2]
 	}
 	c, ports, err := s.run(ctx)
@@ -83,31 +77,12 @@ func runKafka(ctx context.Context, opts KafkaOptions) (*Kafka, error) {
 		return nil, err
 	}
 	k := &Kafka{server: server{c: c}, Port: ports[0]}
-	k.ready = func(ctx context.Context) error {
-		adm, err := kadm.NewOptClient(kgo.SeedBrokers(k.Brokers()...))
-		if err != nil {
-			return err
-		}
-		defer adm.Close()
-		// A broker that still waits to be let in answers, but leads nothing.
-		m, err := adm.Metadata(ctx)
-		if err == nil && len(m.Brokers) == 0 {
-			err = errors.New("the broker is not registered yet")
-		}
-		if err == nil {
-			m.Topics.EachPartition(func(p kadm.PartitionDetail) {
-				if p.Leader < 0 {
-					err = errors.New("a partition has no leader yet")
-				}
-			})
-		}
-		return err
-	}
+	k.ready = k.serves
 	if err := k.await(ctx); err != nil {
 		k.terminate()
 		return nil, err
 	}
-	if opts.Proxied {
+	if opts.Proxied || opts.Secured {
 		k.Proxy, err = newProxy(net.JoinHostPort(host, strconv.Itoa(proxyPort)), net.JoinHostPort(host, strconv.Itoa(ports[1])))
 		if err != nil {
 			k.terminate()
@@ -115,6 +90,55 @@ func runKafka(ctx context.Context, opts KafkaOptions) (*Kafka, error) {
 		}
 	}
 	return k, nil
+}
+
+func kafkaImage() string { return image("OUTTAIL_KAFKA_IMAGE", "apache/kafka:4.1.1") }
+
+func newClusterID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:])
+	id[0] = 0x11 // not a leading "-"
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// kafkaEnv is what all brokers of the harness have in common.
+func kafkaEnv(cluster string) map[string]string {
+	return map[string]string{
+		"CLUSTER_ID":                                     cluster,
+		"KAFKA_PROCESS_ROLES":                            "broker,controller",
+		"KAFKA_CONTROLLER_LISTENER_NAMES":                "CONTROLLER",
+		"KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR":         "1",
+		"KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+		"KAFKA_TRANSACTION_STATE_LOG_MIN_ISR":            "1",
+		"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS":         "0",
+		"KAFKA_AUTO_CREATE_TOPICS_ENABLE":                "false",
+		"KAFKA_HEAP_OPTS":                                "-Xms256m -Xmx512m",
+		// A killed broker is let in again when the session of its former life has ended: 9 s by default.
+		"KAFKA_BROKER_SESSION_TIMEOUT_MS":    "4000",
+		"KAFKA_BROKER_HEARTBEAT_INTERVAL_MS": "1000",
+	}
+}
+
+// serves says nil when clients are served and every partition has a leader: a broker that still waits to be let in answers, but
+// leads nothing.
+func (k *Kafka) serves(ctx context.Context) error {
+	adm, err := kadm.NewOptClient(kgo.SeedBrokers(k.Brokers()...))
+	if err != nil {
+		return err
+	}
+	defer adm.Close()
+	m, err := adm.Metadata(ctx)
+	if err == nil && len(m.Brokers) < max(1, len(k.seeds)) {
+		err = errors.New("a broker is not registered yet")
+	}
+	if err == nil {
+		m.Topics.EachPartition(func(p kadm.PartitionDetail) {
+			if p.Leader < 0 {
+				err = errors.New("a partition has no leader yet")
+			}
+		})
+	}
+	return err
 }
 
 func (k *Kafka) close() {
@@ -125,7 +149,12 @@ func (k *Kafka) close() {
 }
 
 // Brokers are the seed brokers, not through the proxy.
-func (k *Kafka) Brokers() []string { return []string{net.JoinHostPort(host, strconv.Itoa(k.Port))} }
+func (k *Kafka) Brokers() []string {
+	if k.seeds != nil {
+		return k.seeds
+	}
+	return []string{net.JoinHostPort(host, strconv.Itoa(k.Port))}
+}
 
 // Client gives a franz-go client that goes straight to the broker; it is closed with the test.
 func (k *Kafka) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
@@ -150,7 +179,7 @@ func (k *Kafka) NewTopic(t testing.TB, partitions int32) string {
 	return name
 }
 
-// CreateTopic makes a topic, with settings such as max.message.bytes.
+// CreateTopic makes a topic, on every broker of the cluster, with settings such as max.message.bytes.
 func (k *Kafka) CreateTopic(t testing.TB, name string, partitions int32, config map[string]string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -159,8 +188,20 @@ func (k *Kafka) CreateTopic(t testing.TB, name string, partitions int32, config 
 	for key, v := range config {
 		settings[key] = &v
 	}
-	_, err := k.Admin(t).CreateTopic(ctx, partitions, 1, settings, name)
+	_, err := k.Admin(t).CreateTopic(ctx, partitions, int16(max(1, len(k.seeds))), settings, name)
 	require.NoError(t, err)
+}
+
+// AlterTopic changes a setting of a topic.
+func (k *Kafka) AlterTopic(t testing.TB, name, key, value string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	res, err := k.Admin(t).AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, name)
+	require.NoError(t, err)
+	for _, r := range res {
+		require.NoError(t, r.Err)
+	}
 }
 
 // DeleteTopic removes a topic.

@@ -95,8 +95,14 @@ func (p *Pool) Postgres(t testing.TB, version string) *Postgres {
 // Kafka gives the shared broker, with a Proxy.
 func (p *Pool) Kafka(t testing.TB) *Kafka {
 	t.Helper()
-	return shared(t, p, "kafka", func() (*Kafka, func(), error) {
-		k, err := runKafka(context.Background(), KafkaOptions{Proxied: true})
+	return p.KafkaWith(t, KafkaOptions{Proxied: true})
+}
+
+// KafkaWith gives a shared broker of these options.
+func (p *Pool) KafkaWith(t testing.TB, opts KafkaOptions) *Kafka {
+	t.Helper()
+	return shared(t, p, fmt.Sprintf("kafka %v", opts), func() (*Kafka, func(), error) {
+		k, err := runKafka(context.Background(), opts)
 		if err != nil {
 			return nil, nil, err
 		}

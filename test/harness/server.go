@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/testcontainers/testcontainers-go"
 	tclog "github.com/testcontainers/testcontainers-go/log"
+	tcnetwork "github.com/testcontainers/testcontainers-go/network"
 )
 
 // Patience is how long the harness waits for anything that should happen: long, since machines are slow and loaded, and
@@ -59,6 +60,8 @@ type spec struct {
 	container func(ports []int) (cmd []string, env map[string]string, inside []int)
 	memory    int64
 	files     map[string]string
+	// network, where not "", is one of the test's own, in which others know the container as alias.
+	network, alias string
 }
 
 var quiet = sync.OnceFunc(func() { tclog.SetDefault(tclog.NewNoopLogger()) })
@@ -96,6 +99,9 @@ func (s spec) run(ctx context.Context) (*testcontainers.DockerContainer, []int, 
 		}
 		for path, content := range s.files {
 			opts = append(opts, testcontainers.WithFiles(testcontainers.ContainerFile{Reader: strings.NewReader(content), ContainerFilePath: path, FileMode: 0o644}))
+		}
+		if s.network != "" {
+			opts = append(opts, tcnetwork.WithNetworkName([]string{s.alias}, s.network))
 		}
 		if cmd != nil {
 			opts = append(opts, testcontainers.WithCmd(cmd...))

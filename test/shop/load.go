@@ -17,6 +17,9 @@ import (
 	"github.com/outtail/outtail/test/harness"
 )
 
+// BadType is the event type of Load.Bad's rows.
+const BadType = "payment.made"
+
 // Load says what to write.
 type Load struct {
 	Events     int // attempted in transactions that are meant to commit
@@ -26,6 +29,8 @@ type Load struct {
 	Seed       uint64
 	// Pause is slept between transactions.
 	Pause time.Duration
+	// Bad, above 0, makes one row in so many of the event type BadType, which no route of a test may take.
+	Bad int
 	// Persist goes on after errors of the database (restarts, cuts): what committed is read from the table at the end.
 	Persist bool
 }
@@ -127,8 +132,12 @@ func (l Load) transaction(ctx context.Context, db Database, w *Written, rnd *ran
 		id := newID(rnd)
 		key := fmt.Sprintf("agg-%d", agg)
 		mine = append(mine, harness.Committed{ID: id, Topic: l.Topic, Key: key})
+		eventType := "order.changed"
+		if l.Bad > 0 && rnd.IntN(l.Bad) == 0 {
+			eventType = BadType
+		}
 		return tx.Exec(ctx, "INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload, headers) VALUES (?, ?, ?, ?, ?, ?)",
-			id, "order", key, "order.changed", payload(rnd, key, seq[agg]), headers(rnd))
+			id, "order", key, eventType, payload(rnd, key, seq[agg]), headers(rnd))
 	}
 	for range rows {
 		if rnd.IntN(10) == 0 {
