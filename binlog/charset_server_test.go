@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -17,7 +16,7 @@ import (
 	"github.com/outtail/outtail/test/harness"
 )
 
-var update = flag.Bool("update", false, "write charsets.txt anew from what the server says")
+var update = binlog.Update
 
 // every asks the server what every character of a character set is: code in hex to text; "" where it has no character.
 func every(t *testing.T, c *sql.Conn, name string, codes string) map[string]string {

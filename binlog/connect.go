@@ -211,14 +211,17 @@ func (s *Source) connectFault(err error) *event.Fault {
 	var alert tls.AlertError
 	var verify *tls.CertificateVerificationError
 	switch {
+	// The server answered. Why is in its words: too many connections, a blocked host, a server that starts; tried until start_timeout.
 	case errors.As(err, &me):
 		f.Text = "the server refused the connection"
 		f.Hint = "the server says why"
 		switch me.Code {
+		// User or password are wrong, or being rotated; the account is locked or its password has expired.
 		case mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR, 1698, mysql.ER_MUST_CHANGE_PASSWORD_LOGIN, 3118, 4151:
 			f.Code, f.Text = codeAuth, "the server refused user "+s.o.User
 			f.Hint = fmt.Sprintf("check user and password; on the server: ALTER USER '%s'@'%%' IDENTIFIED BY '…';", s.o.User)
 		}
+	// One side speaks TLS and the other does not, or a certificate does not fit. The client has no type for a server without TLS.
 	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &record), errors.As(err, &alert), errors.As(err, &verify),
 		strings.Contains(err.Error(), "does not support TLS"), strings.Contains(err.Error(), "tls: "):
 		f.Code, f.Text = codeTLS, "TLS failed"
@@ -235,6 +238,7 @@ func (s *Source) connectFault(err error) *event.Fault {
 		default:
 			f.Hint = "check tls.mode, tls.ca, tls.cert and tls.key; the server's certificates: SHOW VARIABLES LIKE 'ssl%'"
 		}
+	// An authentication method that the client cannot do, or an exchange that broke: errors without a type.
 	case strings.Contains(err.Error(), "auth"):
 		f.Code, f.Text = codeAuth, "authentication failed"
 		f.Hint = "check user and password"
@@ -265,11 +269,12 @@ func (s *Source) queryFault(op string, err error) *event.Fault {
 	var me *mysql.MyError
 	if errors.As(err, &me) {
 		switch me.Code {
+		// A privilege is missing, and waiting does not bring it.
 		case mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR, mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_TABLEACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR,
 			mysql.ER_COLUMNACCESS_DENIED_ERROR:
 			return s.privilegeFault(op, me.Message)
 		}
-		f.Text = "the server refused"
+		f.Text = "the server refused" // whatever it is, a new connection asks again and compares all identities
 	}
 	return f
 }

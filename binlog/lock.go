@@ -358,7 +358,9 @@ func (s *Source) lockFault(err error) error {
 		return f
 	}
 	var me *mysql.MyError
-	if errors.As(err, &me) {
+	// A server that goes down, is short of something or ended the session says nothing about locks: asked again. Whatever else it
+	// answers to a plain GET_LOCK is that it does not have it: proxies, clusters, and forks have each a code of their own for that.
+	if errors.As(err, &me) && !serverGoes(me.Code) && !serverShort(me.Code) {
 		return &event.Fault{Code: codeNoLock, Class: event.Environment, Immediate: true, Op: "take the pipeline's lock", Place: s.place(), Text: "the server refuses named locks (GET_LOCK)",
 			Hint: "connect to a server that allows them, not through a proxy; Percona XtraDB Cluster: SET GLOBAL pxc_strict_mode = 'PERMISSIVE';", Err: cause(err)}
 	}

@@ -142,3 +142,14 @@ func serverGoes(code uint16) bool {
 	}
 	return false
 }
+
+// serverShort reports whether an error packet says that the server lacks something now, which passes.
+func serverShort(code uint16) bool {
+	switch code {
+	case mysql.ER_CON_COUNT_ERROR, mysql.ER_OUT_OF_RESOURCES, mysql.ER_OUTOFMEMORY, mysql.ER_DISK_FULL, mysql.ER_LOCK_WAIT_TIMEOUT, mysql.ER_LOCK_DEADLOCK,
+		mysql.ER_TOO_MANY_USER_CONNECTIONS, mysql.ER_USER_LIMIT_REACHED, mysql.ER_NET_READ_ERROR, mysql.ER_NET_READ_INTERRUPTED, mysql.ER_NET_ERROR_ON_WRITE,
+		mysql.ER_NET_WRITE_INTERRUPTED, mysql.ER_NEW_ABORTING_CONNECTION, mysql.ER_ABORTING_CONNECTION, 3024, 3032: // statement timeout, offline mode
+		return true
+	}
+	return false
+}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/outtail/outtail/event"
 )
@@ -253,15 +252,18 @@ func (s *Store) openParked(create bool) (*bbolt.DB, error) {
 			_ = db.Close()
 		}
 	}
-	switch {
-	case err == nil:
-	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, faultLocked(filepath.Dir(path), "")
-	default:
-		return nil, faultParkedDamaged(path, err)
+	if err == nil {
+		s.parked = db
+		return db, nil
 	}
-	s.parked = db
-	return db, nil
+	switch judgeOpen(err) {
+	case openedLocked:
+		return nil, faultLocked(filepath.Dir(path), "")
+	case openedDamaged:
+		return nil, faultParkedDamaged(path, err)
+	default:
+		return nil, faultUnusable(op, path, err)
+	}
 }
 
 func checkParkedFormat(tx *bbolt.Tx) error {

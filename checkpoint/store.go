@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/outtail/outtail/event"
 )
@@ -231,12 +230,13 @@ func (s *Store) openFile() error {
 		s.db, err = bbolt.Open(s.path, 0o600, opts)
 		return err
 	})
-	switch {
-	case err == nil:
-	case errors.Is(err, bolterrors.ErrTimeout):
+	if err == nil {
+		return nil
+	}
+	switch judgeOpen(err) {
+	case openedLocked:
 		return faultLocked(filepath.Dir(s.path), "")
-	case errors.Is(err, errDamaged), errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
-		errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrInvalidMapping):
+	case openedDamaged:
 		if file != nil {
 			abandon(file) // bbolt does not when it panics, and its lock would stay
 		}
@@ -244,7 +244,6 @@ func (s *Store) openFile() error {
 	default:
 		return faultUnusable("open state", s.path, err)
 	}
-	return nil
 }
 
 // upgrade brings an older file to this format: all steps in one transaction, so that it is the old or the new one.

@@ -1,8 +1,11 @@
 package kafka
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/outtail/outtail/event"
 )
@@ -46,6 +49,17 @@ func topicRefused(topic string, err error) *event.Fault {
 	return &event.Fault{
 		Code: "OT5005", Class: event.Config, Op: "use topic", Place: topic, Text: "not authorised; its events wait", Err: err,
 		Hint: fmt.Sprintf("grant it: kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --producer --topic %s", topic),
+	}
+}
+
+// appendRefused: the broker takes nothing for this topic, for want of a right or because the two do not fit.
+func appendRefused(topic string, err error) *event.Fault {
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		return topicRefused(topic, err)
+	}
+	return &event.Fault{
+		Code: "OT5018", Class: event.Config, Op: "use topic", Place: topic, Text: "the topic takes nothing that is sent so; its events wait", Err: err,
+		Hint: "compare sink.kafka.compression with what the brokers take, and the topic's configuration (compression.type, message.format.version, policies of the brokers) with what the cause says",
 	}
 }
 

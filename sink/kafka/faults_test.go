@@ -131,6 +131,23 @@ func TestATopicThatRefusesIsHeldUntilTheACLIsThere(t *testing.T) {
 	}
 }
 
+// A codec that the brokers do not take is a mistake of the configuration, not of each event: nothing is given to its poison policy.
+func TestATopicThatDoesNotTakeTheCodecHoldsItsEvents(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders", "open"))
+	refused := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: kerr.UnsupportedCompressionType, Count: -1})
+	r := setUp(t, c)
+	for i := range 20 {
+		r.send(uint64(i), "orders", fmt.Sprint(i%3))
+	}
+	r.send(20, "open", "x")
+	require.Equal(t, event.Config, r.code("OT5018").Class)
+	require.NoError(t, r.ledger.Wait(r.ctx, func(l *sinktest.Ledger) bool { return l.IsAcked(20) }))
+	refused.Remove()
+	r.flush()
+	r.calmed()
+	require.Equal(t, numbers(0, 19), r.values("orders"))
+}
+
 func TestATopicThatRefusesIsNotTriedHotly(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	refused := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1})

@@ -222,14 +222,8 @@ func (s *Sink) describe(ctx context.Context, client *kgo.Client, name string) (f
 		return found{}, unreachable(s.c.Brokers, "the answer to a lookup does not name the topic", nil)
 	}
 	t := &resp.Topics[0]
-	switch err := kerr.ErrorForCode(t.ErrorCode); {
-	case err == nil:
-	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		return found{}, topicMissing(name)
-	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.InvalidTopicException):
-		return found{}, topicRefused(name, err)
-	default: // no leader yet, and whatever else passes
-		return found{}, unreachable(s.c.Brokers, "topic "+name+" is not ready", err)
+	if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+		return found{}, s.c.lookup(name, err)
 	}
 	// Brokers from 2.3 on say what we may do, so that a missing right is known before the first record. Others say nothing.
 	const write = 1 << int32(kmsg.ACLOperationWrite)

@@ -1,0 +1,75 @@
+package kafka
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/test/errortable"
+)
+
+var update = flag.Bool("update", false, "write the table of error codes anew; read its diff")
+
+func (v verdict) String() string {
+	return [...]string{"interrupted", "record", "topic refused", "topic recreated"}[v]
+}
+
+// Every error code that the client library knows, and what is made of it where it answers a produce request, a lookup, or a connection.
+// A code that a new version of the library brings fails here until somebody has decided about it.
+func TestEveryErrorCodeIsClassified(t *testing.T) {
+	c := &config{Options: Options{Brokers: []string{"b:1"}}}
+	var b strings.Builder
+	known := 0
+	for code := int16(-1); code < 2000; code++ {
+		err := kerr.TypedErrorForCode(code)
+		if err == nil || code != -1 && err == kerr.UnknownServerError {
+			continue
+		}
+		known++
+		wrapped := fmt.Errorf("produce: %w", err)
+		v, told := judge(wrapped), "-"
+		if v == interruptedClient {
+			f := c.interruption(wrapped)
+			told = f.Code + " " + f.Class.String()
+		}
+		look := c.lookup("t", err)
+		fmt.Fprintf(&b, "%d %s: produce %s (%s), lookup %s %s\n", code, err.Message, v, told, look.Code, look.Class)
+		// What passes by itself is nobody's fault, but for three that say what passed: the topic went, or the bytes broke.
+		if err.Retriable && !slices.Contains([]*kerr.Error{kerr.CorruptMessage, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}, err) {
+			require.Equal(t, interruptedClient, v, err.Message)
+			require.Equal(t, event.Retry, c.interruption(err).Class, err.Message)
+			require.Equal(t, event.Retry, look.Class, err.Message)
+		}
+	}
+	require.Greater(t, known, 100)
+	errortable.Check(t, *update, b.String())
+}
+
+func TestWhatErrorsOfProducingMean(t *testing.T) {
+	for want, errs := range map[verdict][]error{
+		refusedRecord:     {kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage},
+		refusedTopic:      {kerr.TopicAuthorizationFailed, kerr.PolicyViolation, kerr.UnsupportedForMessageFormat, kerr.UnsupportedCompressionType},
+		recreatedTopic:    {kerr.UnknownTopicID, kerr.UnknownTopicOrPartition},
+		interruptedClient: {kerr.NotEnoughReplicas, kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch, kerr.UnknownServerError, kerr.ErrorForCode(31999), errors.New("what nobody knows")},
+	} {
+		for _, err := range errs {
+			require.Equal(t, want, judge(fmt.Errorf("wrapped: %w", err)), "%v", err)
+		}
+	}
+	c := &config{Options: Options{Brokers: []string{"b:1"}}}
+	for class, errs := range map[event.Class][]error{
+		event.Config: {kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, errHandshakeCut},
+		event.Retry:  {kerr.KafkaStorageError, kerr.ErrorForCode(31999), errors.New("what nobody knows"), nil},
+	} {
+		for _, err := range errs {
+			require.Equal(t, class, c.connection("", err).Class, "%v", err)
+		}
+	}
+}
