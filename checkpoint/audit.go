@@ -23,6 +23,7 @@ const (
 	ActionForget = "dlq forget"
 	ActionRewind = "checkpoint rewind"
 	ActionImport = "checkpoint import"
+	ActionExpire = "dlq expire" // what the configured retention left out
 )
 
 // Outcomes of an act. One that takes its time, or changes the second file, is recorded twice: Begun before it changes anything, so

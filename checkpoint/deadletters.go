@@ -51,6 +51,9 @@ type keptTotals struct {
 	// oldest is when the oldest open entry was parked; stale where that one has ended since.
 	oldest time.Time
 	stale  bool
+	// scanned is when all were looked at, and how long that took.
+	scanned time.Time
+	took    time.Duration
 }
 
 // DeadLetters gives the store of parked events.
@@ -319,6 +322,30 @@ func (d *DeadLetters) Tried(_ context.Context, pipeline string, order int64, f *
 	return err
 }
 
+// Mirrored notes that copies of entries are in the mirror topic. One that was moved meanwhile is copied again.
+func (d *DeadLetters) Mirrored(_ context.Context, pipeline string, orders []int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.update("note copies of parked events", pipeline, func(b *bbolt.Bucket) error {
+		for _, order := range orders {
+			k := deadKey(deadMeta, order)
+			v := b.Get(k)
+			if v == nil {
+				continue
+			}
+			e, err := readParked(pipeline, k, v)
+			if err != nil {
+				return err
+			}
+			e.Mirrored = true
+			if err := putParked(b, pipeline, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // End closes entries, or removes those that need no tombstone.
 func (d *DeadLetters) End(_ context.Context, pipeline string, ended []event.Ending) error {
 	d.mu.Lock()
@@ -393,7 +420,11 @@ func (d *DeadLetters) Oldest(pipeline string) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	if t.stale {
+	if t.open == 0 {
+		return time.Time{}
+	}
+	// A million entries take seconds, in which nobody parks: while a replay ends one after the other, an answer of before will do.
+	if t.stale && time.Since(t.scanned) >= 50*t.took {
 		delete(d.kept, pipeline)
 		if t, err = d.totals(pipeline); err != nil {
 			return time.Time{}
@@ -407,7 +438,7 @@ func (d *DeadLetters) totals(pipeline string) (*keptTotals, error) {
 	if t := d.kept[pipeline]; t != nil {
 		return t, nil
 	}
-	t := &keptTotals{}
+	t := &keptTotals{scanned: time.Now()}
 	err := d.Each(pipeline, -1<<63, func(e *event.Parked) error {
 		t.events++
 		t.bytes += e.Size
@@ -422,6 +453,7 @@ func (d *DeadLetters) totals(pipeline string) (*keptTotals, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.took = time.Since(t.scanned)
 	d.kept[pipeline] = t
 	return t, nil
 }

@@ -51,10 +51,12 @@ type Pipeline struct {
 	DrainTimeout time.Duration
 }
 
-// DeadLetters bounds the store of parked events.
+// DeadLetters bounds, and copies, the store of parked events.
 type DeadLetters struct {
-	MaxEvents int64
-	MaxBytes  Size
+	MaxEvents   int64
+	MaxBytes    Size
+	Retention   time.Duration // how long an event may wait before it is left out, 0: for ever
+	MirrorTopic string        // empty: no copies
 }
 
 // Limits keep what a pipeline holds bounded (I11).

@@ -138,6 +138,31 @@ func TestEveryKeyIsInTheReferenceAndInTheManual(t *testing.T) {
 	}
 }
 
+// What a limit does is told for each of them, in one table.
+func TestTheManualSaysWhatEachLimitDoes(t *testing.T) {
+	data, err := os.ReadFile("../configs/reference.yaml")
+	require.NoError(t, err)
+	r := &reader{file: "reference.yaml", env: passwords, keys: map[string]bool{}}
+	_, err = parseWith(r, data)
+	require.NoError(t, err)
+	manual, err := os.ReadFile("../docs/CONFIGURATION.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(manual), "What each limit does when it is reached:\n\n")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n\n")
+	limits := 0
+	for path := range r.keys {
+		for _, section := range []string{"limits.", "dead_letters."} {
+			_, key, ok := strings.Cut(path, "."+section)
+			if ok && key != "mirror_topic" {
+				limits++
+				require.Contains(t, table, "`"+section+key+"`")
+			}
+		}
+	}
+	require.GreaterOrEqual(t, limits, 9)
+}
+
 func TestTheServiceIsNotStartedAgainWhereThatMendsNothing(t *testing.T) {
 	unit, err := os.ReadFile("../configs/systemd/outtail.service")
 	require.NoError(t, err)

@@ -3,9 +3,11 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/topicname"
 )
 
 var pipelineName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
@@ -46,13 +48,15 @@ func (r *reader) pipeline(f field) *readPipeline {
 	p.OnPoison = poison(s.get("on_poison"), event.Park)
 	p.readRoutes(s.get("routes"), preset)
 	p.DropNoRoute, p.OnNoRoute = noRoute(s.get("on_no_route"))
-	p.DeadLetters = r.deadLetters(s.get("dead_letters"))
+	dead := s.get("dead_letters")
+	p.DeadLetters = r.deadLetters(dead)
 	p.readSink(s.get("sink"))
 	p.Limits = r.limits(s.get("limits"))
 	p.Checkpoint = r.checkpoint(s.get("checkpoint"))
 	p.DrainTimeout = s.get("drain_timeout").duration(10*time.Second, 0)
 	s.close()
 	p.checkTopics()
+	p.checkMirror(dead)
 	return p
 }
 
@@ -87,14 +91,29 @@ func (r *reader) deadLetters(f field) DeadLetters {
 		MaxEvents: s.get("max_events").number(1_000_000, 1, 1<<40),
 		MaxBytes:  s.get("max_bytes").size(1<<30, 1),
 	}
-	if retention := s.get("retention"); retention.duration(0, 0) != 0 {
-		retention.notYet("a retention", "leave it out: open entries are kept until a person replays or skips them")
+	retention := s.get("retention")
+	if d.Retention = retention.duration(0, 0); d.Retention > 0 && d.Retention < time.Second {
+		retention.bad(codeType, retention.shown()+" is below a second", "write for example 30d, or 0s for ever")
+	} else if d.Retention > 0 {
+		retention.warn(codeRisky, "parked events that wait longer than "+retention.shown()+" are left out for good", "0s keeps them until a person replays or skips them")
 	}
-	if mirror := s.get("mirror_topic"); mirror.str("") != "" {
-		mirror.notYet("a mirror topic", "leave it out: outtail dlq export writes what is kept")
+	mirror := s.get("mirror_topic")
+	if d.MirrorTopic = mirror.str(""); d.MirrorTopic != "" && !topicname.Valid(d.MirrorTopic) {
+		mirror.bad(codeType, mirror.shown()+" is no topic name", topicname.Rule)
 	}
 	s.close()
 	return d
+}
+
+// checkMirror compares the mirror topic with what can have one, and with where events go: a consumer there would take copies for events.
+func (p *readPipeline) checkMirror(f field) {
+	switch {
+	case p.DeadLetters.MirrorTopic == "":
+	case p.Sink.Kind == SinkStdout:
+		f.bad(codeUseless, "copies of parked events (mirror_topic) need a Kafka sink", "leave it out")
+	case slices.ContainsFunc(p.Routes, func(r Route) bool { return r.Topic == p.DeadLetters.MirrorTopic }):
+		f.bad(codeUseless, "mirror_topic is a topic that a route sends events to", "name a topic of its own")
+	}
 }
 
 func (r *reader) limits(f field) Limits {
@@ -108,11 +127,7 @@ func (r *reader) limits(f field) Limits {
 		Row:            s.get("row").size(16<<20, 1<<10),
 		Spill:          s.get("spill").size(10<<30, 0),
 		XA:             s.get("xa").size(1<<30, 0),
-	}
-	rate := s.get("max_rate")
-	if l.MaxRate = rate.number(0, 0, 1<<40); l.MaxRate > 0 {
-		rate.notYet("a limit on the rate", "leave it out, or write 0 for unlimited")
-		l.MaxRate = 0
+		MaxRate:        s.get("max_rate").number(0, 0, 1<<40),
 	}
 	if row := s.get("row"); l.Row > 1<<30 {
 		row.bad(codeType, fmt.Sprintf("%s is above 1GiB", row.shown()), "no source sends rows of that size")

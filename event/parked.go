@@ -98,6 +98,8 @@ type Parked struct {
 	// ToTopic, where a person said so, replaces the route's topic; Edited marks a payload that a person replaced.
 	ToTopic string `json:"to_topic,omitempty"`
 	Edited  bool   `json:"edited,omitempty"`
+	// Mirrored: a copy of it is in the mirror topic.
+	Mirrored bool `json:"mirrored,omitempty"`
 
 	// Row is set where the store was asked for it.
 	Row *Row `json:"-"`

@@ -57,6 +57,9 @@ func (p *Pipeline) deliver(ctx context.Context, b *event.Batch) error {
 
 // one takes one event through routing and transformation into the window and the sink.
 func (p *Pipeline) one(ctx context.Context, ev *event.Event, m *event.Message, f *flight, sent *runLength) error {
+	if err := p.rate.wait(ctx); err != nil {
+		return err
+	}
 	if err := p.w.admit(ctx, ev.Size); err != nil {
 		return err
 	}
@@ -110,6 +113,7 @@ func (p *Pipeline) one(ctx context.Context, ev *event.Event, m *event.Message, f
 		p.fail(fault, m.Seq)
 		return errFailed
 	}
+	p.rate.spend()
 	sent.add(p, m.Topic)
 	return nil
 }

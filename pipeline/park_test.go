@@ -167,6 +167,21 @@ func (d *fakeDead) Tried(_ context.Context, _ string, order int64, f *event.Faul
 
 func (d *fakeDead) Oldest(string) time.Time { return time.Time{} }
 
+func (d *fakeDead) Mirrored(_ context.Context, _ string, orders []int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fail != nil {
+		return d.fail
+	}
+	for _, o := range orders {
+		if e, ok := d.all[o]; ok {
+			e.Mirrored = true
+			d.all[o] = e
+		}
+	}
+	return nil
+}
+
 func (d *fakeDead) Sweep(_ context.Context, _ string, orders []int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -395,6 +410,9 @@ type lot struct {
 	end    func(kill bool) error
 	ended  bool
 	past   []event.Checkpoint
+
+	rate   float64                     // max_rate of the processes
+	source atomic.Pointer[event.Fault] // what the source answers; nil: it opens
 }
 
 // rewind puts the stored position back to one of the past. What is parked then is still there once, and waits in its order.
@@ -434,9 +452,15 @@ func newLot(policy event.Policy) *lot {
 func (l *lot) start() {
 	l.sink = newStrictSink(l.broker)
 	strict := l.sink
-	l.w = start(&fakeSource{log: l.log, batchRows: 3}, &fakeSink{}, l.store, func(o *Options) {
+	open := func() error {
+		if f := l.source.Load(); f != nil {
+			return f
+		}
+		return nil
+	}
+	l.w = start(&fakeSource{log: l.log, batchRows: 3, openErr: open}, &fakeSink{}, l.store, func(o *Options) {
 		o.Sink, o.DeadLetters, o.Router, o.Transformer = strict, l.dead, l.route, l.route
-		o.DrainTimeout = time.Second
+		o.DrainTimeout, o.MaxRate = time.Second, l.rate
 	})
 	w := l.w
 	l.ended = false
@@ -563,6 +587,40 @@ func TestAFullStoreHaltsInFrontOfTheEvent(t *testing.T) {
 		l.w.end()
 		l.ended = true
 		require.LessOrEqual(t, int(l.store.cps["p"].Position.LSN), len(l.dead.open()))
+	})
+}
+
+// Somebody may skip an event before the pipeline has read what is parked: its row is read again, and stays left out.
+func TestSkippingBeforeTheSourceAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.broker.refuse("a:0")
+		l.start()
+		pass(time.Second)
+		l.store.mu.Lock()
+		l.store.fail = killed
+		l.store.mu.Unlock()
+		l.log.append("a:0", "a:1")
+		pass(time.Second)
+		require.Len(t, l.dead.open(), 2)
+		require.NoError(t, l.end(true))
+
+		l.source.Store(&event.Fault{Code: "OT2001", Class: event.Retry, Op: "connect", Text: "no"})
+		l.start()
+		pass(time.Second)
+		n, err := l.w.p.SkipParked(t.Context(), "skipped", func(e *event.Parked) bool { return e.ID == "a:0" })
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		l.source.Store(nil)
+		pass(20 * time.Second)
+		require.Equal(t, []string{"a:1"}, l.dead.open())
+		require.Empty(t, l.broker.of("a"))
+		l.broker.refuse()
+		_, err = l.w.p.Replay(t.Context(), Replay{})
+		require.NoError(t, err)
+		require.Equal(t, []string{"a:1"}, l.broker.of("a"))
+		require.NoError(t, l.end(false))
 	})
 }
 

@@ -70,7 +70,7 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
 	defer cancel()
 	defer context.AfterFunc(stopped, cancel)()
 
-	pass := replayPass{p: p, res: &res, rate: r.Rate, touched: map[label]bool{}, burst: 1}
+	pass := replayPass{p: p, res: &res, rate: newPacer(r.Rate), touched: map[label]bool{}, burst: 1}
 	picked, rest := r.Select, r.Canary
 	if err := pass.run(ctx, func(e *event.Parked) bool {
 		if picked != nil && !picked(e) || r.Canary > 0 && rest == 0 {
@@ -95,9 +95,8 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
 type replayPass struct {
 	p       *Pipeline
 	res     *ReplayResult
-	rate    float64
+	rate    *pacer
 	touched map[label]bool // labels of what was delivered
-	next    time.Time      // when the rate lets the next one go
 	// burst is how many of one label may be on their way at once. It begins with one, so that what waits behind an event that
 	// is refused again is not sent in vain, and doubles while nothing is refused.
 	burst int
@@ -176,9 +175,10 @@ func stay(stuck map[label]bool, e *event.Parked, l [2]label) {
 // send hands a chunk to the sink and waits until all of it is answered.
 func (r *replayPass) send(ctx context.Context, chunk []*replayed, done chan struct{}) error {
 	for _, one := range chunk {
-		if err := r.pace(ctx); err != nil {
+		if err := r.rate.wait(ctx); err != nil {
 			return err
 		}
+		r.rate.spend()
 		if err := r.p.resend(ctx, one); err != nil {
 			return err // what was handed over stays open, and is sent again next time
 		}
@@ -190,22 +190,6 @@ func (r *replayPass) send(ctx context.Context, chunk []*replayed, done chan stru
 			return context.Cause(ctx)
 		}
 	}
-	return nil
-}
-
-func (r *replayPass) pace(ctx context.Context) error {
-	if r.rate <= 0 {
-		return nil
-	}
-	now := time.Now()
-	if r.next.After(now) {
-		if err := sleep(ctx, r.next.Sub(now)); err != nil {
-			return err
-		}
-	} else {
-		r.next = now
-	}
-	r.next = r.next.Add(time.Duration(float64(time.Second) / r.rate))
 	return nil
 }
 
@@ -267,6 +251,7 @@ func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[lab
 func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*replayed) (ended int, err error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
+	loaded := p.parkedLoaded.Load()
 	endings := make([]event.Ending, 0, len(over))
 	for _, one := range over {
 		k := p.w.parked.known[rowID{one.entry.Tx, one.entry.Index}]
@@ -274,7 +259,7 @@ func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*repla
 			one.gone = true
 			continue
 		}
-		endings = append(endings, event.Ending{Order: one.entry.Order, How: how, Tombstone: k != nil})
+		endings = append(endings, event.Ending{Order: one.entry.Order, How: how, Tombstone: k != nil || !loaded})
 	}
 	if len(endings) == 0 {
 		return 0, nil
@@ -283,7 +268,7 @@ func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*repla
 		return 0, err
 	}
 	for _, one := range over {
-		if !one.gone {
+		if !one.gone && loaded { // what is loaded later knows of it
 			p.w.parked.end(one.entry, how)
 		}
 	}
@@ -308,6 +293,9 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 	tx := &event.Tx{ID: e.Tx, Source: e.Source, Commit: e.Commit}
 	ev := &event.Event{Tx: tx, Index: e.Index, Table: e.Table, Row: *e.Row, Size: int(e.Size)}
 	m := &event.Message{Partition: -1, Commit: e.Commit, Size: ev.Size}
+	if err := p.rate.wait(ctx); err != nil {
+		return err
+	}
 	if err := p.w.admit(ctx, ev.Size); err != nil {
 		return err
 	}
@@ -327,6 +315,7 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 		p.w.settle(m.Seq) // not taken: nothing of it is in the sink
 		return err
 	}
+	p.rate.spend()
 	return nil
 }
 
@@ -360,9 +349,8 @@ func (p *Pipeline) asAccepted(order int64, ev *event.Event, m *event.Message, wa
 	return p.prepareAgain(e, &changed, m)
 }
 
-// SkipParked closes parked events without sending them. Each is the first that is left of those that wait for each other, or goes with
-// all of them before it.
-func (p *Pipeline) SkipParked(ctx context.Context, pick func(*event.Parked) bool) (n int, err error) {
+// SkipParked closes parked events without sending them; reason is what they are counted under.
+func (p *Pipeline) SkipParked(ctx context.Context, reason string, pick func(*event.Parked) bool) (n int, err error) {
 	p.replaying.Lock()
 	defer p.replaying.Unlock()
 	if err := p.parker.settled(ctx); err != nil {
@@ -379,14 +367,20 @@ func (p *Pipeline) SkipParked(ctx context.Context, pick func(*event.Parked) bool
 	if err != nil || len(over) == 0 {
 		return 0, err
 	}
-	return p.endParked(ctx, event.Skipped, over)
+	n, err = p.endParked(ctx, event.Skipped, over)
+	if n > 0 {
+		p.opts.Observer.Filtered(p.opts.Name, reason, n)
+	}
+	return n, err
 }
 
 // loadParked reads what the store has before the first event is read. start is where reading begins.
 func (p *Pipeline) loadParked(start event.Checkpoint) error {
-	if p.opts.DeadLetters == nil || p.parkedLoaded {
+	if p.opts.DeadLetters == nil || p.parkedLoaded.Load() {
 		return nil
 	}
+	p.replaying.Lock() // somebody may be skipping
+	defer p.replaying.Unlock()
 	covers, _ := p.opts.Source.(Coverer)
 	var swept []int64
 	set := newParkedSet()
@@ -408,8 +402,8 @@ func (p *Pipeline) loadParked(start event.Checkpoint) error {
 	}
 	p.w.mu.Lock()
 	p.w.parked = set
+	p.parkedLoaded.Store(true)
 	p.w.mu.Unlock()
-	p.parkedLoaded = true
 	p.parker.sweep(swept)
 	return nil
 }

@@ -29,6 +29,7 @@ type Options struct {
 
 	InFlightEvents int
 	InFlightBytes  int64
+	MaxRate        float64       // events per second that are handed to the sink, replays included; 0 is unlimited
 	StartTimeout   time.Duration // how long the first connection to the source may take
 	DrainTimeout   time.Duration // how long stopping waits for acks
 	Version        string
@@ -40,6 +41,7 @@ type Options struct {
 type Pipeline struct {
 	opts   Options
 	w      *window
+	rate   *pacer
 	parker *parker
 	conds  conditions
 	log    *slog.Logger
@@ -48,7 +50,7 @@ type Pipeline struct {
 	shut    atomic.Pointer[chan struct{}] // set while a replay keeps the loop waiting
 	// replaying is held by one replay, or skip, at a time.
 	replaying    sync.Mutex
-	parkedLoaded bool            // only the pipeline's goroutine looks
+	parkedLoaded atomic.Bool     // set once, under replaying
 	ended        context.Context // of Run: over when reading is
 
 	mu       sync.Mutex
@@ -80,6 +82,7 @@ var errFailed = errors.New("the pipeline failed")
 func New(o Options) *Pipeline {
 	p := &Pipeline{opts: o, log: o.Log.With("pipeline", o.Name), since: time.Now()}
 	p.w = newWindow(o.InFlightEvents, o.InFlightBytes, o.Committer.notify, time.Now)
+	p.rate = newPacer(o.MaxRate)
 	p.parker = newParker(p)
 	p.w.keep = p.parker.put
 	p.conds.log = p.log
@@ -647,44 +650,4 @@ func (p *Pipeline) transition(to State) {
 	p.mu.Unlock()
 	p.opts.Observer.State(p.opts.Name, to)
 	p.log.Info("state", "from", from.String(), "to", to.String())
-}
-
-// monitor samples the gauges once a second.
-func (p *Pipeline) monitor(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	o, name := p.opts.Observer, p.opts.Name
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			events, bytes, oldest := p.w.gauges()
-			o.InFlight(name, events, bytes)
-			var age time.Duration
-			if !oldest.IsZero() {
-				age = max(0, now.Sub(oldest))
-			}
-			o.OldestUnacked(name, age)
-			if d := p.opts.DeadLetters; d != nil {
-				var since time.Duration
-				if at := d.Oldest(name); !at.IsZero() {
-					since = max(0, now.Sub(at))
-				}
-				o.DeadLetters(name, p.w.openParked(), since)
-			}
-			p.mu.Lock()
-			open, last := p.session != nil, p.lastTx
-			p.mu.Unlock()
-			lag := Lag{Bytes: -1, RetainedBytes: -1, RetentionLeft: -1}
-			if open {
-				lag = p.opts.Source.Lag()
-			}
-			behind := age
-			if events == 0 && lag.Bytes > 1<<20 && !last.IsZero() {
-				behind = max(0, now.Sub(last))
-			}
-			o.Lag(name, behind.Seconds(), lag)
-		}
-	}
 }

@@ -47,7 +47,7 @@ func (d *deadPick) flags(cmd *cobra.Command) {
 	fl.StringVar(&d.f.Aggregate, "aggregate", "", "`TYPE/ID`, or ID, of an aggregate")
 	fl.StringVar(&d.f.Code, "code", "", "`CODE` of the error, such as OT5009")
 	fl.StringVar(&d.f.Class, "class", "", "`CLASS` of the error")
-	fl.StringVar(&d.f.Topic, "topic", "", "`TOPIC` that the route gave")
+	fl.StringVar(&d.f.Route, "route", "", "`TOPIC`, or glob of topics, that the route gave")
 	fl.StringVar(&d.since, "since", "", "parked at or after this `TIME` (RFC 3339, or a duration ago: 2h)")
 	fl.StringVar(&d.until, "until", "", "parked before this `TIME`")
 }
@@ -360,7 +360,7 @@ configuration gives now. What is refused again stays where it is. Exit 1 when so
 	fl.BoolVar(&pick.all, "all", false, "replay everything that is parked")
 	fl.IntVar(&q.Canary, "canary", 0, "send only the first `N`, then stop")
 	fl.Float64Var(&q.Rate, "rate", 0, "events per second; 0 is unlimited")
-	fl.StringVar(&q.Topic, "to-topic", "", "send to this `TOPIC` instead of the route's")
+	fl.StringVar(&q.Topic, "topic", "", "send to this `TOPIC` instead of the route's")
 	fl.StringVar(&edit, "edit", "", "replace the payload of the one event that is picked by the content of `FILE`")
 	fl.StringVar(&reason, "reason", "", "why; kept in the audit (required)")
 	_ = cmd.MarkFlagRequired("reason")

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/outtail/outtail/checkpoint"
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/internal/control"
+	"github.com/outtail/outtail/internal/glob"
 	"github.com/outtail/outtail/pipeline"
 )
 
@@ -33,7 +35,7 @@ type deadFilter struct {
 	Aggregate string    `json:"aggregate,omitempty"` // TYPE/ID, or ID
 	Code      string    `json:"code,omitempty"`
 	Class     string    `json:"class,omitempty"`
-	Topic     string    `json:"topic,omitempty"`
+	Route     string    `json:"route,omitempty"` // topic, or glob of topics
 	Since     time.Time `json:"since,omitzero"`
 	Until     time.Time `json:"until,omitzero"`
 }
@@ -48,7 +50,7 @@ func (f deadFilter) picks(e *event.Parked) bool {
 	name := aggregateName(e.Aggregate)
 	return (f.ID == "" || f.ID == e.ID) &&
 		(f.Aggregate == "" || f.Aggregate == name || strings.HasSuffix(name, "/"+f.Aggregate)) &&
-		(f.Code == "" || f.Code == e.Code) && (f.Class == "" || f.Class == e.Class) && (f.Topic == "" || f.Topic == e.Topic) &&
+		(f.Code == "" || f.Code == e.Code) && (f.Class == "" || f.Class == e.Class) && (f.Route == "" || e.Topic != "" && glob.Compile(f.Route).MatchString(e.Topic)) &&
 		(f.Since.IsZero() || !e.ParkedAt.Before(f.Since)) && (f.Until.IsZero() || e.ParkedAt.Before(f.Until))
 }
 
@@ -242,13 +244,49 @@ func (d *deadLetters) skip(ctx context.Context, q deadAct) (deadSkipped, error) 
 	var n int
 	var err error
 	if p := d.pipelines[q.Pipeline]; p != nil {
-		n, err = p.SkipParked(ctx, q.picks)
+		n, err = p.SkipParked(ctx, "skipped", q.picks)
 	} else {
 		n, err = d.skipOnFile(ctx, &q)
 	}
 	counts := map[string]int64{"skipped": int64(n)}
 	said := fmt.Sprintf("%d skipped", n)
 	return deadSkipped{n}, errors.Join(err, letters.Audit(q.audit(checkpoint.ActionSkip, said, checkpoint.OutcomeOf(err), counts)))
+}
+
+// expire leaves out what has waited longer than the configuration keeps it, until ctx ends. Each time that something goes is told,
+// counted and in the audit, as if a person had skipped it.
+func (d *deadLetters) expire(ctx context.Context, name string, keep time.Duration, log *slog.Logger) {
+	tick := time.NewTicker(min(keep/10, time.Minute))
+	defer tick.Stop()
+	for {
+		n, err := d.expireOnce(ctx, name, keep)
+		if n > 0 {
+			log.Warn("parked events waited longer than dead_letters.retention and are left out for good", "events", n, "retention", keep.String(),
+				"hint", "look at parked events earlier: alert on outtail_parked_oldest_seconds")
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn("parked events that are too old cannot be left out now", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *deadLetters) expireOnce(ctx context.Context, name string, keep time.Duration) (int, error) {
+	letters, until := d.store.DeadLetters(), time.Now().Add(-keep)
+	if oldest := letters.Oldest(name); oldest.IsZero() || !oldest.Before(until) {
+		return 0, nil
+	}
+	q := deadAct{deadFilter: deadFilter{Pipeline: name, Until: until}, Operator: "outtail", Reason: "dead_letters.retention of " + keep.String() + " is over"}
+	if err := letters.Audit(q.audit(checkpoint.ActionExpire, "", checkpoint.OutcomeBegun, nil)); err != nil {
+		return 0, err
+	}
+	n, err := d.pipelines[name].SkipParked(ctx, "expired", q.picks)
+	said := fmt.Sprintf("%d left out", n)
+	return n, errors.Join(err, letters.Audit(q.audit(checkpoint.ActionExpire, said, checkpoint.OutcomeOf(err), map[string]int64{"expired": int64(n)})))
 }
 
 // skipOnFile leaves tombstones: whether the rows will be read again is known at the next start only, which sweeps them.

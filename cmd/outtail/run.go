@@ -128,9 +128,23 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	p := &process{cfg: cfg, store: store, observer: m, log: log, stdout: c.stdout}
 	p.committer = pipeline.NewCommitter(store, maxInterval, log, p.observer)
 	pipelines := make([]*pipeline.Pipeline, len(cfg.Pipelines))
+	var beside []func(context.Context) // what runs beside the pipelines
 	for i, pc := range cfg.Pipelines {
 		if pipelines[i], err = p.build(pc); err != nil {
 			return err
+		}
+		mirror, err := p.mirror(pc, pipelines[i])
+		if err != nil {
+			return err
+		}
+		if mirror != nil {
+			beside = append(beside, mirror)
+		}
+	}
+	letters := newDeadLetters(store, pipelines)
+	for _, pc := range cfg.Pipelines {
+		if keep := pc.DeadLetters.Retention; keep > 0 {
+			beside = append(beside, func(ctx context.Context) { letters.expire(ctx, pc.Name, keep, log.With("pipeline", pc.Name)) })
 		}
 	}
 
@@ -140,11 +154,19 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	defer committer.Wait()
 	defer stopCommitter()
 
-	closeServers, err := c.listen(cfg, store, m, pipelines, log)
+	closeServers, err := c.listen(cfg, letters, m, pipelines, log)
 	if err != nil {
 		return err
 	}
 	defer closeServers()
+
+	var aside sync.WaitGroup
+	asideCtx, stopAside := context.WithCancel(ctx)
+	defer aside.Wait()
+	defer stopAside()
+	for _, run := range beside {
+		aside.Go(func() { run(asideCtx) }) // ends with the pipelines
+	}
 
 	log.Info("outtail starts", "version", version, "pipelines", len(pipelines), "data_dir", cfg.DataDir)
 	results := make([]error, len(pipelines))
@@ -183,8 +205,8 @@ const requestLoad = "checkpoint/load"
 const requestAudit = "audit"
 
 // listen opens the admin listener and the control socket; the returned function closes both.
-func (c *cli) listen(cfg *config.Config, store *checkpoint.Store, m *metrics.Metrics, ps []*pipeline.Pipeline, log *slog.Logger) (func(), error) {
-	handles := newDeadLetters(store, ps).handles()
+func (c *cli) listen(cfg *config.Config, letters *deadLetters, m *metrics.Metrics, ps []*pipeline.Pipeline, log *slog.Logger) (func(), error) {
+	store, handles := letters.store, letters.handles()
 	handles[requestShow] = func(context.Context, json.RawMessage) (any, error) { return store.Show() }
 	handles[requestLoad] = asked(func(_ context.Context, name string) (event.Checkpoint, error) { return store.Load(name) })
 	handles[requestHistory] = asked(func(_ context.Context, name string) ([]checkpoint.Past, error) { return store.History(name) })

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -43,6 +44,7 @@ func (p *process) build(c config.Pipeline) (*pipeline.Pipeline, error) {
 	pl := pipeline.New(pipeline.Options{
 		Name: c.Name, Router: route{rt}, Transformer: transform.NewRaw(), Store: p.store, Committer: p.committer,
 		Observer: p.observer, Log: p.log, InFlightEvents: c.Limits.InFlightEvents, InFlightBytes: int64(c.Limits.InFlightBytes),
+		MaxRate:     float64(c.Limits.MaxRate),
 		DeadLetters: p.store.DeadLetters(), Columns: c.Columns, StartTimeout: p.cfg.StartTimeout, DrainTimeout: c.DrainTimeout, Version: version,
 	})
 	src, err := p.source(c, pl)
@@ -123,6 +125,34 @@ func (p *process) sink(c config.Pipeline, pl *pipeline.Pipeline) (pipeline.Sink,
 	if c.Sink.Kind == config.SinkStdout {
 		return stdout.New(p.stdout, stdout.Options{Acks: pl}), nil
 	}
+	o := p.kafkaOptions(c)
+	o.Acks, o.Conditions = pl, pl.Condition
+	o.Observe.Unknown = func(n int) { p.observer.SendUnknown(c.Name, n) }
+	return kafka.New(o)
+}
+
+// mirror makes what copies a pipeline's parked events to a topic; nil where that is not wanted.
+func (p *process) mirror(c config.Pipeline, pl *pipeline.Pipeline) (func(context.Context), error) {
+	topic := c.DeadLetters.MirrorTopic
+	if topic == "" {
+		return nil, nil
+	}
+	log := p.log.With("pipeline", c.Name, "mirror_topic", topic)
+	m := pipeline.NewMirror(pipeline.MirrorOptions{
+		Pipeline: c.Name, Topic: topic, Letters: p.store.DeadLetters(), Transformer: transform.NewRaw(), Log: log, Condition: pl.Condition,
+	})
+	o := p.kafkaOptions(c)
+	o.AllowTopics, o.ClientID, o.Logger, o.Acks = []string{topic}, o.ClientID+"-mirror", log, m
+	o.Conditions = func(key string, f *event.Fault) { pl.Condition("mirror/"+key, f) }
+	sink, err := kafka.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { m.Run(ctx, sink) }, nil
+}
+
+// kafkaOptions are those of every client of a pipeline.
+func (p *process) kafkaOptions(c config.Pipeline) kafka.Options {
 	k := c.Sink.Kafka
 	o := kafka.Options{
 		Brokers: k.Brokers,
@@ -131,16 +161,13 @@ func (p *process) sink(c config.Pipeline, pl *pipeline.Pipeline) (pipeline.Sink,
 
 		Compression: k.Compression, Linger: k.Linger, AllowTopics: k.AllowTopics,
 		// The window bounds what is in flight; the client's own bound is never below the largest admitted event.
-		MaxBufferedBytes: 0, ClientID: "outtail-" + c.Name, Logger: p.log.With("pipeline", c.Name), Acks: pl, Conditions: pl.Condition,
-		Observe: kafka.Observe{
-			Unknown: func(n int) { p.observer.SendUnknown(c.Name, n) },
-			Error:   func(cl event.Class) { p.observer.SendError(c.Name, cl) },
-		},
+		MaxBufferedBytes: 0, ClientID: "outtail-" + c.Name, Logger: p.log.With("pipeline", c.Name),
+		Observe: kafka.Observe{Error: func(cl event.Class) { p.observer.SendError(c.Name, cl) }},
 	}
 	if t := k.CreateTopics; t != nil {
 		o.CreateTopics = &kafka.CreateTopics{Partitions: t.Partitions, Replication: t.Replication}
 	}
-	return kafka.New(o)
+	return o
 }
 
 // pipelineNamed finds a pipeline of the configuration by its name.
