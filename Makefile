@@ -15,7 +15,7 @@ RACE    := $(if $(shell command -v $$($(GO) env CC) 2>/dev/null),-race)
 SHELL := /bin/bash
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help build setup test vet test-unit test-integration lint fmt demo bench image compose-check clean
+.PHONY: help build setup test vet test-unit test-integration lint fmt demo bench bench-quick image compose-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,9 +52,20 @@ fmt: ## gofmt -w
 demo: build ## the main job on embedded servers, killed every 15 s, with a verdict (DEMO_SECONDS=40 ends it by itself)
 	@exec bin/outtail demo
 
-bench: setup build ## drain 1,000,000 rows from each source into Kafka and print rate, CPU and memory (BENCH="-rows 100000 -runs 3")
-	set -a; . $(SERVERS); OUTTAIL_BINARY=$(CURDIR)/bin/outtail OUTTAIL_BENCH=1; set +a; \
-	$(GO) test ./test/bench -run Drain -v -count=1 -timeout 60m $(BENCH)
+bench: setup build ## outtail and Debezium in turns on the same servers: drains, crashes, latency, growth; takes an hour (BENCH="-sources mysql -runs 5")
+	@rm -f bin/bench.jsonl
+	$(call measure,Drain|Crash|Latency,-runs 3 $(BENCH))
+	$(call measure,Growth,$(BENCH))
+	$(GO) run ./test/bench/report bin/bench.jsonl docs
+
+bench-quick: setup build ## outtail alone, small, in under three minutes: for development, before and after
+	@rm -f bin/bench.jsonl
+	$(call measure,Drain|Latency,-runs 2 -rows 200000 -period 8s -arms outtail $(BENCH))
+	$(GO) run ./test/bench/report bin/bench.jsonl
+
+# Measurements of this name, with these flags; results are added to bin/bench.jsonl.
+measure = set -a; . $(SERVERS); OUTTAIL_BINARY=$(CURDIR)/bin/outtail OUTTAIL_BENCH=1; set +a; \
+	$(GO) test ./test/bench -run '$(1)' -v -count=1 -timeout 3h -results $(CURDIR)/bin/bench.jsonl $(2)
 
 image: ## the container image (IMAGE=name:tag)
 	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .

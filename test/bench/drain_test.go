@@ -1,28 +1,30 @@
-// Package bench measures: how fast a backlog drains, at what cost in CPU and memory. It is not a test: nothing is timed
-// against a limit. `make bench` runs it; OUTTAIL_BENCH=1 turns it on.
+// Package bench measures: how fast a backlog drains, how late an event is, at what cost in CPU and memory, beside Debezium on the same servers. It
+// is not a test: nothing is timed against a limit, and what is lost or out of order fails it. `make bench` runs it; OUTTAIL_BENCH=1 turns it on.
 package bench
 
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/outtail/outtail/test/harness"
-	"github.com/outtail/outtail/test/shop"
 )
 
 var (
-	servers harness.Pool
-	runs    = flag.Int("runs", 1, "how often each source is drained; the median is printed too")
-	rows    = flag.Int("rows", 1_000_000, "rows in the backlog: three in ten in transactions of one row, the others in transactions of ten")
-	output  = flag.String("json", "", "write the figures to this file")
+	servers   harness.Pool
+	runs      = flag.Int("runs", 1, "how often each arm is measured, arms in turns")
+	rows      = flag.Int("rows", 1_000_000, "rows in the backlog: three in ten in transactions of one row, the others in transactions of ten")
+	arms      = flag.String("arms", "outtail,control,debezium", "which connectors take turns; control is outtail again, to show how far equal arms are apart")
+	sources   = flag.String("sources", "postgres,mysql", "which databases")
+	pgVersion = flag.String("postgres", "17", "which Postgres")
+	column    = flag.String("mysql-payload", "JSON", "the type of MySQL's payload column: JSON or TEXT")
+	output    = flag.String("results", "", "append each run's figures to this file, as a line of JSON")
 )
 
 func TestMain(m *testing.M) {
@@ -30,146 +32,146 @@ func TestMain(m *testing.M) {
 	os.Exit(servers.Run(m))
 }
 
-const configuration = `
-data_dir: {{.DataDir}}
-admin: { listen: {{.Admin}} }
-log: { format: text }
-pipelines:
-  - name: orders
-    source:
-      {{.Source}}
-    columns: outtail
-    routes:
-      - topic: {{.Topic}}
-    sink:
-      kafka: { brokers: [{{.Brokers}}] }
-`
-
-// figures of one drain.
-type figures struct {
-	Source        string  `json:"source"`
-	Events        int64   `json:"events"`
-	FirstSeconds  float64 `json:"start_to_first_seconds"`
-	DrainSeconds  float64 `json:"first_to_last_seconds"`
-	PerSecond     float64 `json:"events_per_second"`
-	Steady        float64 `json:"steady_events_per_second"`
-	CPUPerMillion float64 `json:"cpu_seconds_per_million"`
-	PeakMiB       float64 `json:"peak_rss_mib"`
-}
-
-func TestDrain(t *testing.T) {
+// measured skips what is run as a test.
+func measured(t *testing.T) {
 	if os.Getenv("OUTTAIL_BENCH") == "" {
 		t.Skip("a measurement, not a test: make bench")
 	}
-	var all []figures
-	for _, kind := range []string{"postgres", "mysql"} {
+}
+
+// figures of one run. Per million means per million events.
+type figures struct {
+	What        string  `json:"what"`
+	Source      string  `json:"source"`
+	Arm         string  `json:"arm"`
+	Run         int     `json:"run"`
+	At          int     `json:"at,omitempty"` // on the axis that Load names
+	Load        string  `json:"load,omitempty"`
+	Events      int64   `json:"events,omitempty"`
+	First       float64 `json:"start_to_first_seconds,omitempty"`
+	PerSecond   float64 `json:"events_per_second,omitempty"`            // first to last
+	FromStart   float64 `json:"from_start_events_per_second,omitempty"` // process start to last
+	Steady      float64 `json:"steady_events_per_second,omitempty"`     // between a quarter and 99 % of the events
+	CPU         float64 `json:"cpu_seconds_per_million,omitempty"`
+	DatabaseCPU float64 `json:"database_cpu_seconds_per_million,omitempty"`
+	BrokerCPU   float64 `json:"broker_cpu_seconds_per_million,omitempty"`
+	Mallocs     float64 `json:"allocations_per_event,omitempty"`
+	Peak        float64 `json:"peak_rss_mib,omitempty"`
+	Idle        float64 `json:"idle_rss_mib,omitempty"`
+	Again       int64   `json:"sent_again,omitempty"`
+	Cores       float64 `json:"cores,omitempty"`
+	P50         float64 `json:"p50_ms,omitempty"`
+	P99         float64 `json:"p99_ms,omitempty"`
+	P999        float64 `json:"p999_ms,omitempty"`
+}
+
+func (f figures) record(t testing.TB) {
+	b, err := json.Marshal(f)
+	require.NoError(t, err)
+	t.Logf("%s", b)
+	if *output == "" {
+		return
+	}
+	w, err := os.OpenFile(*output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	defer w.Close()
+	_, err = w.Write(append(b, '\n'))
+	require.NoError(t, err)
+}
+
+func TestDrain(t *testing.T) {
+	measured(t)
+	for _, kind := range strings.Split(*sources, ",") {
 		t.Run(kind, func(t *testing.T) {
-			for range *runs {
-				f := drain(t, kind)
-				t.Logf("%s: %.0f ev/s (steady %.0f), first after %.2f s, %.1f CPU-s per million, peak %.0f MiB",
-					kind, f.PerSecond, f.Steady, f.FirstSeconds, f.CPUPerMillion, f.PeakMiB)
-				all = append(all, f)
+			s := newSource(t, kind)
+			all := chosen(t, s)
+			s.begin(t)
+			single := *rows * 3 / 10
+			began := time.Now()
+			s.write(t, load{rows: single, perTx: 1, size: 450})
+			s.write(t, load{from: single, rows: *rows - single, perTx: 10, size: 450})
+			t.Logf("%d rows written in %.0f s", *rows, time.Since(began).Seconds())
+			for run := range *runs {
+				for _, a := range all {
+					f := drain(t, s, a, *rows)
+					f.What, f.Run = "drain", run+1
+					f.record(t)
+				}
 			}
 		})
 	}
-	if *output != "" {
-		b, err := json.MarshalIndent(all, "", "  ")
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(*output, append(b, '\n'), 0o644))
-	}
 }
 
-func drain(t *testing.T, kind string) figures {
-	var db shop.Database
-	if kind == "postgres" {
-		db = shop.NewPostgres(t, servers.Postgres(t, "15"), nil)
-	} else {
-		db = shop.NewMySQL(t, servers.MySQL(t), "mysql", nil)
-	}
-	kafka := servers.Kafka(t)
-	topic := kafka.NewTopic(t, 6)
-	o := harness.NewOuttail(t, servers.Binary(t), configuration, map[string]any{
-		"Source": db.Source(""), "Topic": topic, "Brokers": strings.Join(kafka.Brokers(), ", "),
-	})
-	p := o.Start(t)
-	p.WaitReady(t)
-	p.Terminate(t)
-	backlog(t, db, *rows)
+// drain lets an arm read the whole backlog and counts at the broker.
+func drain(t *testing.T, s *source, a arm, n int) figures {
+	topic := s.kafka.NewTopic(t, 6)
+	defer s.kafka.DeleteTopic(t, topic)
+	a.prepare(t, topic)
+	s.calm(t)
+	time.Sleep(3 * time.Second) // what ran before goes to rest
+	count := counter(t, s.kafka, topic)
+	database, broker := s.cpu(t), s.kafka.CPUSeconds(t)
 
 	began := time.Now()
-	p = o.Start(t)
-	var first, last time.Time
-	var firstCount, count int64
+	p := a.start(t)
 	type sample struct {
 		at time.Time
 		n  int64
 	}
 	var samples []sample
-	for count < int64(*rows) {
+	for last := int64(0); last < int64(n); {
 		require.True(t, p.Running(), p.Stderr())
-		count = kafka.Count(t, topic)
-		now := time.Now()
-		if count > 0 && first.IsZero() {
-			first, firstCount = now, count
+		last = count()
+		if last > 0 {
+			samples = append(samples, sample{time.Now(), last})
 		}
-		samples = append(samples, sample{now, count})
-		last = now
-		time.Sleep(250 * time.Millisecond) // the sampling interval
+		if len(samples) == 0 {
+			time.Sleep(20 * time.Millisecond)
+		} else {
+			time.Sleep(100 * time.Millisecond)
+		}
 	}
-	cpu := cpuSeconds(t, p.PID())
-	peak := p.PeakRSS(t)
+	million := float64(n) / 1e6
+	f := figures{Source: s.kind, Arm: a.name(), Events: int64(n), CPU: p.CPUSeconds(t) / million, Peak: mebibytes(p.PeakRSS(t)),
+		DatabaseCPU: (s.cpu(t) - database) / million, BrokerCPU: (s.kafka.CPUSeconds(t) - broker) / million}
+	if o, ok := a.(*outtail); ok {
+		f.Mallocs = o.Metric(t, "go_memstats_mallocs_total") / float64(n)
+	}
+	first, end := samples[0], samples[len(samples)-1]
+	f.First, f.FromStart = first.at.Sub(began).Seconds(), float64(n)/end.at.Sub(began).Seconds()
+	f.PerSecond = float64(end.n-first.n) / end.at.Sub(first.at).Seconds()
+	var from, to sample
+	for _, x := range samples {
+		if from.n == 0 && x.n >= int64(n)/4 {
+			from = x
+		}
+		if x.n <= int64(n)*99/100 {
+			to = x
+		}
+	}
+	if to.at.After(from.at) && from.n > 0 {
+		f.Steady = float64(to.n-from.n) / to.at.Sub(from.at).Seconds()
+	}
+	time.Sleep(3 * time.Second)
+	f.Idle = mebibytes(p.RSS(t))
 	p.Terminate(t)
-	f := figures{
-		Source: kind, Events: count, FirstSeconds: first.Sub(began).Seconds(), DrainSeconds: last.Sub(first).Seconds(),
-		PerSecond:     float64(count-firstCount) / last.Sub(first).Seconds(),
-		CPUPerMillion: cpu / float64(count) * 1e6, PeakMiB: float64(peak) / (1 << 20),
+	if o, ok := a.(*outtail); ok && o.pipelines > 1 {
+		return f // several times the same events
 	}
-	// Steady: between a tenth and nine tenths of the backlog.
-	var a, b sample
-	for _, s := range samples {
-		if a.n == 0 && s.n >= count/10 {
-			a = s
-		}
-		if s.n <= count*9/10 {
-			b = s
-		}
-	}
-	if b.at.After(a.at) {
-		f.Steady = float64(b.n-a.n) / b.at.Sub(a.at).Seconds()
-	}
+	f.Again = check(t, s.kafka, topic, n)
 	return f
 }
 
-// backlog writes rows of 450-byte payloads, inside the server, so that the load costs little.
-func backlog(t *testing.T, db shop.Database, n int) {
-	single, tens := n*3/10, n*7/100
-	insert := func(id, key string) string {
-		return "INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload) VALUES (" + id + ", 'order', " + key + ", 'order.changed', p)"
-	}
-	if db.Kind() == "postgres" {
-		one := insert("gen_random_uuid()", "'agg-' || (i % 1000)")
-		db.Exec(t, fmt.Sprintf(`DO $$ DECLARE p jsonb := ('{"note": "' || repeat('x', 430) || '"}')::jsonb; BEGIN
-			SET LOCAL synchronous_commit = off;
-			FOR i IN 1..%d LOOP %s; COMMIT; END LOOP;
-			FOR i IN 1..%d LOOP FOR j IN 1..10 LOOP %s; END LOOP; COMMIT; END LOOP; END $$`, single, one, tens, one))
-		return
-	}
-	one := insert("UUID()", "CONCAT('agg-', i % 1000)")
-	db.Exec(t, fmt.Sprintf(`CREATE PROCEDURE fill() BEGIN DECLARE i INT DEFAULT 0; DECLARE j INT; DECLARE p JSON DEFAULT CONCAT('{"note": "', REPEAT('x', 430), '"}');
-		SET autocommit = 0;
-		WHILE i < %d DO %s; COMMIT; SET i = i + 1; END WHILE; SET i = 0;
-		WHILE i < %d DO SET j = 0; WHILE j < 10 DO %s; SET j = j + 1; END WHILE; COMMIT; SET i = i + 1; END WHILE; END`, single, one, tens, one))
-	db.Exec(t, "SET GLOBAL sync_binlog = 0; SET GLOBAL innodb_flush_log_at_trx_commit = 0; CALL fill(); SET GLOBAL sync_binlog = 1; SET GLOBAL innodb_flush_log_at_trx_commit = 1")
-}
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
-// cpuSeconds is user and system time of a process, in seconds (proc(5), fields 14 and 15, in ticks of 10 ms).
-func cpuSeconds(t *testing.T, pid int) float64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
-	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+2:]))
-	user, err := strconv.ParseFloat(fields[11], 64)
-	require.NoError(t, err)
-	system, err := strconv.ParseFloat(fields[12], 64)
-	require.NoError(t, err)
-	return (user + system) / 100
+// counter gives a function that counts the records of a topic by its offsets.
+func counter(t testing.TB, k *harness.Kafka, topic string) func() int64 {
+	adm := kadm.NewClient(k.Client(t))
+	return func() (n int64) {
+		ends, err := adm.ListEndOffsets(t.Context(), topic)
+		require.NoError(t, err)
+		require.NoError(t, ends.Error())
+		ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+		return n
+	}
 }

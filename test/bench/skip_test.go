@@ -41,8 +41,8 @@ func TestSkip(t *testing.T) {
 			size := logBytes(t, my)
 			t.Logf("%d MB of events in a log of %d MB", *mib<<20/1_000_000, size/1_000_000)
 			for range *runs {
-				arm(t, "bytes thrown away", size, func() { discard(t, my, from, size, c.tls) })
-				arm(t, "source", size, func() { skip(t, my, db, from, c.tls) })
+				timed(t, "bytes thrown away", size, func() { discard(t, my, from, size, c.tls) })
+				timed(t, "source", size, func() { skip(t, my, db, from, c.tls) })
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func logBytes(t *testing.T, my *harness.MySQL) (n int64) {
 	return sizes[len(sizes)-1]
 }
 
-func arm(t *testing.T, name string, size int64, read func()) {
+func timed(t *testing.T, name string, size int64, read func()) {
 	began, cpu := time.Now(), used(t)
 	read()
 	took := time.Since(began)

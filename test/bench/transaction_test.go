@@ -13,6 +13,21 @@ import (
 	"github.com/outtail/outtail/test/shop"
 )
 
+const shopping = `
+data_dir: {{.DataDir}}
+admin: { listen: {{.Admin}} }
+log: { format: text }
+pipelines:
+  - name: orders
+    source:
+      {{.Source}}
+    columns: outtail
+    routes:
+      - topic: {{.Topic}}
+    sink:
+      kafka: { brokers: [{{.Brokers}}] }
+`
+
 // TestOneTransaction commits all rows in one transaction: how long after the commit the first and the last event arrive,
 // in how much memory, and what a kill in the middle sends again.
 func TestOneTransaction(t *testing.T) {
@@ -22,7 +37,7 @@ func TestOneTransaction(t *testing.T) {
 	db := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
 	kafka := servers.Kafka(t)
 	topic := kafka.NewTopic(t, 6)
-	o := harness.NewOuttail(t, servers.Binary(t), configuration, map[string]any{
+	o := harness.NewOuttail(t, servers.Binary(t), shopping, map[string]any{
 		"Source": db.Source(""), "Topic": topic, "Brokers": strings.Join(kafka.Brokers(), ", "),
 	})
 	write := func() time.Time {

@@ -25,6 +25,8 @@ type KafkaOptions struct {
 	// Secured has the listener behind the proxy ask for SCRAM-SHA-256, and an authorizer that refuses what no ACL allows; see
 	// Kafka.NewUser. The harness itself goes straight, and may do everything.
 	Secured bool
+	// Direct puts no port forwarder between the broker and its clients; Linux only.
+	Direct bool
 }
 
 // Kafka is a running broker: a cluster of its own, or one of StartKafkaCluster's.
@@ -52,19 +54,23 @@ func runKafka(ctx context.Context, opts KafkaOptions) (*Kafka, error) {
 	// A broker tells its clients where it is, so it listens inside on the same numbers as outside.
 	var proxyPort int
 	cluster := newClusterID()
-	s := spec{kind: "kafka", image: kafkaImage(), ports: 3, memory: 2 << 30}
+	s := spec{kind: "kafka", image: kafkaImage(), ports: 4, memory: 2 << 30, direct: opts.Direct}
 	s.container = func(ports []int) ([]string, map[string]string, []int) {
 		direct, behind := strconv.Itoa(ports[0]), strconv.Itoa(ports[1])
 		proxyPort = ports[2]
+		on, controller := "", "9093"
+		if opts.Direct {
+			on, controller = host, strconv.Itoa(ports[3])
+		}
 		env := kafkaEnv(cluster)
 		maps.Copy(env, map[string]string{
 			"KAFKA_NODE_ID":   "1",
-			"KAFKA_LISTENERS": "DIRECT://:" + direct + ",BEHIND://:" + behind + ",CONTROLLER://:9093",
+			"KAFKA_LISTENERS": "DIRECT://" + on + ":" + direct + ",BEHIND://" + on + ":" + behind + ",CONTROLLER://" + on + ":" + controller,
 			"KAFKA_ADVERTISED_LISTENERS": "DIRECT://" + net.JoinHostPort(host, direct) +
 				",BEHIND://" + net.JoinHostPort(host, strconv.Itoa(proxyPort)),
 			"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "DIRECT:PLAINTEXT,BEHIND:PLAINTEXT,CONTROLLER:PLAINTEXT",
 			"KAFKA_INTER_BROKER_LISTENER_NAME":     "DIRECT",
-			"KAFKA_CONTROLLER_QUORUM_VOTERS":       "1@localhost:9093",
+			"KAFKA_CONTROLLER_QUORUM_VOTERS":       "1@localhost:" + controller,
 		})
 		if opts.Secured {
 			maps.Copy(env, secured)

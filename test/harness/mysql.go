@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,6 +26,8 @@ type MySQLOptions struct {
 	MariaDB bool
 	// Files are put into the container before it starts, by absolute path, readable for the server.
 	Files map[string]string
+	// Direct puts no port forwarder between the server and its clients; Linux only.
+	Direct bool
 }
 
 // MySQL is a running MySQL or MariaDB.
@@ -59,8 +62,13 @@ func runMySQL(ctx context.Context, opts MySQLOptions) (*MySQL, error) {
 		s.kind, s.image = "mariadb", image("OUTTAIL_MARIADB_IMAGE", "mariadb:10.11")
 		cmd = []string{"mariadbd", "--server-id=1", "--log-bin=binlog", "--binlog-format=ROW", "--innodb-buffer-pool-size=64M", "--max-connections=1000"}
 	}
-	s.container = func([]int) ([]string, map[string]string, []int) {
-		return append(cmd, opts.Flags...), map[string]string{"MYSQL_ROOT_PASSWORD": RootPassword}, []int{3306}
+	s.direct = opts.Direct
+	s.container = func(ports []int) ([]string, map[string]string, []int) {
+		own := slices.Concat(cmd, opts.Flags)
+		if opts.Direct {
+			own = append(own, "--bind-address="+host, "--port="+strconv.Itoa(ports[0]))
+		}
+		return own, map[string]string{"MYSQL_ROOT_PASSWORD": RootPassword}, []int{3306}
 	}
 	c, ports, err := s.run(ctx)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,8 @@ type PostgresOptions struct {
 	// Settings override the defaults: wal_level=logical, 20 walsenders, 40 slots. An empty value leaves the setting to the
 	// server, so that ALTER SYSTEM can change it.
 	Settings map[string]string
+	// Direct puts no port forwarder between the server and its clients; Linux only.
+	Direct bool
 }
 
 // Postgres is a running server.
@@ -43,8 +46,13 @@ func StartPostgres(t testing.TB, version string, opts PostgresOptions) *Postgres
 func runPostgres(ctx context.Context, version string, opts PostgresOptions) (*Postgres, error) {
 	cmd := append([]string{"postgres"}, arguments(postgresSettings(opts.Settings))...)
 	s := spec{kind: "postgres" + version, image: postgresImage(version), ports: 1, memory: 2 << 30}
-	s.container = func([]int) ([]string, map[string]string, []int) {
-		return cmd, map[string]string{"POSTGRES_PASSWORD": RootPassword}, []int{5432}
+	s.direct = opts.Direct
+	s.container = func(ports []int) ([]string, map[string]string, []int) {
+		own := cmd
+		if opts.Direct {
+			own = append(slices.Clone(cmd), arguments(map[string]string{"listen_addresses": host, "port": strconv.Itoa(ports[0])})...)
+		}
+		return own, map[string]string{"POSTGRES_PASSWORD": RootPassword}, []int{5432}
 	}
 	c, ports, err := s.run(ctx)
 	if err != nil {

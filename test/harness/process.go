@@ -101,6 +101,12 @@ func (o *Outtail) CheckpointJSON(t testing.TB, into any) {
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), into), r.Stdout)
 }
 
+// StartCommand runs another program in a folder, watched and ended as outtail is.
+func StartCommand(t testing.TB, dir, binary string, args ...string) *Process {
+	t.Helper()
+	return (&Outtail{Binary: binary, dir: dir}).start(t, args)
+}
+
 func (o *Outtail) start(t testing.TB, args []string) *Process {
 	t.Helper()
 	o.runs++
@@ -226,15 +232,38 @@ func (p *Process) PeakRSS(t testing.TB) int64 {
 	return p.peak
 }
 
-func (p *Process) sample() {
+// RSS is how much memory in bytes the process has resident now.
+func (p *Process) RSS(t testing.TB) int64 {
+	t.Helper()
+	return p.status("VmRSS:")
+}
+
+// CPUSeconds is the user and system time of the process so far (proc(5), fields 14 and 15 of stat, in ticks of 10 ms).
+func (p *Process) CPUSeconds(t testing.TB) float64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	require.NoError(t, err)
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+2:]))
+	user, err := strconv.ParseFloat(fields[11], 64)
+	require.NoError(t, err)
+	system, err := strconv.ParseFloat(fields[12], 64)
+	require.NoError(t, err)
+	return (user + system) / 100
+}
+
+func (p *Process) sample() { p.sampled = max(p.sampled, p.status("VmHWM:")) }
+
+// status is a line of /proc/PID/status, in bytes.
+func (p *Process) status(name string) int64 {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == "VmHWM:" {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == name {
 			if kib, err := strconv.ParseInt(f[1], 10, 64); err == nil {
-				p.sampled = max(p.sampled, kib<<10)
+				return kib << 10
 			}
 		}
 	}
+	return 0
 }
 
 // Get asks the admin listener, e.g. Get(t, "/readyz"); the status is 0 while nobody listens.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,6 +63,9 @@ type spec struct {
 	files     map[string]string
 	// network, where not "", is one of the test's own, in which others know the container as alias.
 	network, alias string
+	// direct shares the host's network: the server itself listens on the loopback address, on the chosen ports, and no forwarder of the
+	// engine stands before it. Linux only.
+	direct bool
 }
 
 var quiet = sync.OnceFunc(func() { tclog.SetDefault(tclog.NewNoopLogger()) })
@@ -82,6 +86,9 @@ func (s spec) run(ctx context.Context) (*testcontainers.DockerContainer, []int, 
 		}
 		cmd, env, inside := s.container(ports)
 		bindings, exposed := network.PortMap{}, []string{}
+		if s.direct {
+			inside = nil
+		}
 		for i, p := range inside {
 			name := strconv.Itoa(p) + "/tcp"
 			exposed = append(exposed, name)
@@ -95,6 +102,9 @@ func (s spec) run(ctx context.Context) (*testcontainers.DockerContainer, []int, 
 			testcontainers.WithHostConfigModifier(func(hc *container.HostConfig) {
 				hc.PortBindings = bindings
 				hc.Memory = s.memory
+				if s.direct {
+					hc.NetworkMode = "host"
+				}
 			}),
 		}
 		for path, content := range s.files {
@@ -219,6 +229,25 @@ func (s *server) Stop(t testing.TB) {
 		_, err := api.ContainerStop(ctx, id, client.ContainerStopOptions{Timeout: &seconds})
 		return err
 	})
+}
+
+// CPUSeconds is what the server has used so far, all of its processes together.
+func (s *server) CPUSeconds(t testing.TB) (n float64) {
+	t.Helper()
+	s.do(t, "stats", func(ctx context.Context, api *testcontainers.DockerClient, id string) error {
+		r, err := api.ContainerStats(ctx, id, client.ContainerStatsOptions{})
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		var stats container.StatsResponse
+		if err := json.NewDecoder(r.Body).Decode(&stats); err != nil {
+			return err
+		}
+		n = time.Duration(stats.CPUStats.CPUUsage.TotalUsage).Seconds()
+		return nil
+	})
+	return n
 }
 
 // Restart is Stop and Start.

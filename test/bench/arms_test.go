@@ -1,0 +1,83 @@
+package bench
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/outtail/outtail/test/harness"
+)
+
+// arm is a connector under measurement.
+type arm interface {
+	name() string
+	// prepare forgets all progress: the next start reads the backlog from its beginning, into topic.
+	prepare(t testing.TB, topic string)
+	start(t testing.TB) *harness.Process
+}
+
+// outtail is what is measured, under more than one name where it is its own control.
+type outtail struct {
+	s         *source
+	label     string
+	pipelines int // which all read the same backlog, each into the topic; 0: one
+	*harness.Outtail
+}
+
+func (o *outtail) name() string { return o.label }
+
+const configuration = `
+data_dir: {{.DataDir}}
+admin: { listen: {{.Admin}} }
+log: { format: text }
+pipelines:
+{{- range $i, $source := .Sources}}
+  - name: bench{{$i}}
+    source: {{$source}}
+    columns: debezium
+    routes:
+      - topic: {{$.Topic}}
+    sink:
+      kafka: { brokers: [{{$.Brokers}}], compression: lz4 }
+{{- end}}
+`
+
+func (o *outtail) prepare(t testing.TB, topic string) {
+	var all []string
+	for i := range max(1, o.pipelines) {
+		all = append(all, o.s.configured(t, fmt.Sprintf("bench%d", i)))
+	}
+	o.Outtail = harness.NewOuttail(t, servers.Binary(t), configuration, map[string]any{
+		"Sources": all, "Topic": topic, "Brokers": strings.Join(o.s.kafka.Brokers(), ", "),
+	})
+}
+
+func (o *outtail) start(t testing.TB) *harness.Process { return o.Start(t) }
+
+// configured is the source of the configuration, set to the backlog's beginning; slot is Postgres'.
+func (s *source) configured(t testing.TB, slot string) string {
+	if s.kind == "postgres" {
+		return fmt.Sprintf("{ postgres: { host: 127.0.0.1, port: %d, user: postgres, password: %s, database: %s, tls: { mode: disable }, slot: %s, publication: bench, tables: [public.outbox], start: now } }",
+			s.pg.Port, harness.RootPassword, s.db, s.slot(t, slot))
+	}
+	return fmt.Sprintf("{ mysql: { host: 127.0.0.1, port: %d, user: root, password: %s, database: %s, tls: { mode: disable }, tables: [outbox], start: { gtid: %s } } }",
+		s.my.Port, harness.RootPassword, s.db, strconv.Quote(s.gtid))
+}
+
+// chosen are the arms for a source, in the order in which they take turns.
+func chosen(t *testing.T, s *source) (all []arm) {
+	for _, name := range strings.Split(*arms, ",") {
+		switch name {
+		case "outtail", "control":
+			all = append(all, &outtail{s: s, label: name})
+		case "debezium":
+			if d := newDebezium(t, s); d != nil {
+				all = append(all, d)
+			}
+		default:
+			t.Fatalf("no arm is called %q: outtail, control, debezium", name)
+		}
+	}
+	return all
+}
