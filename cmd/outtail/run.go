@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +28,7 @@ import (
 )
 
 func newRun(c *cli) *cobra.Command {
+	var profile string
 	cmd := &cobra.Command{
 		Use:   "run -c FILE",
 		Short: "Run the pipelines of a configuration",
@@ -38,10 +40,24 @@ Exit codes: 0 stopped; 1 a pipeline failed; 2 configuration; 3 the source cannot
 		Example: "  outtail run -c outtail.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if profile == "" {
+				return c.run(cmd.Context())
+			}
+			f, err := os.Create(profile)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if err := pprof.StartCPUProfile(f); err != nil {
+				return err
+			}
+			defer pprof.StopCPUProfile()
 			return c.run(cmd.Context())
 		},
 	}
 	c.configFlag(cmd)
+	cmd.Flags().StringVar(&profile, "cpu-profile", "", "write a CPU profile to this file (for go tool pprof)")
+	_ = cmd.Flags().MarkHidden("cpu-profile") // for test/bench
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,7 +54,12 @@ func (o *outtail) prepare(t testing.TB, topic string) {
 	})
 }
 
-func (o *outtail) start(t testing.TB) *harness.Process { return o.Start(t) }
+func (o *outtail) start(t testing.TB) *harness.Process {
+	if *profiles == "" {
+		return o.Start(t)
+	}
+	return o.Start(t, "--cpu-profile", filepath.Join(*profiles, strings.ReplaceAll(t.Name(), "/", "-")+"-"+harness.Unique()+".pprof"))
+}
 
 // configured is the source of the configuration, set to the backlog's beginning; slot is Postgres'.
 func (s *source) configured(t testing.TB, slot string) string {

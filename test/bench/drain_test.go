@@ -24,6 +24,7 @@ var (
 	sources   = flag.String("sources", "postgres,mysql", "which databases")
 	pgVersion = flag.String("postgres", "17", "which Postgres")
 	column    = flag.String("mysql-payload", "JSON", "the type of MySQL's payload column: JSON or TEXT")
+	profiles  = flag.String("profiles", "", "write outtail's CPU profiles into this folder")
 	output    = flag.String("results", "", "append each run's figures to this file, as a line of JSON")
 )
 
