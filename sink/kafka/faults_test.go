@@ -352,6 +352,77 @@ func TestTransientErrorsAreTheClientsOwnBusiness(t *testing.T) {
 	}
 }
 
+func TestAnAnswerThatCameTooLateCostsNoDuplicate(t *testing.T) {
+	for _, err := range []*kerr.Error{kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend} { // kfake appends all the same
+		t.Run(err.Message, func(t *testing.T) {
+			c := cluster(t, kfake.SeedTopics(1, "orders"))
+			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: err, Count: 3})
+			r := setUp(t, c)
+			for i := range 50 {
+				r.send(uint64(i), "orders", "a")
+			}
+			r.flush()
+			require.Equal(t, 3, h.Hits())
+			require.Empty(t, r.ledger.Failures())
+			require.Equal(t, numbers(0, 49), r.values("orders"))
+		})
+	}
+}
+
+// What the broker holds against the producer is nobody's fault: not the record's, and not the policy's.
+func TestAProducerThatTheBrokerDoesNotKnowAnyMoreStartsAgain(t *testing.T) {
+	for _, err := range []*kerr.Error{
+		kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced, kerr.InvalidProducerIDMapping,
+	} {
+		t.Run(err.Message, func(t *testing.T) {
+			c := cluster(t, kfake.SeedTopics(2, "orders"))
+			r := setUp(t, c)
+			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: err, Count: 3})
+			for i := range 200 {
+				r.send(uint64(i), "orders", fmt.Sprint("key-", i%2))
+				if i%40 == 39 {
+					r.flush()
+				}
+			}
+			r.flush()
+			require.Equal(t, 3, h.Hits())
+			require.Empty(t, r.ledger.Failures())
+			require.Equal(t, 200, r.ledger.Acks())
+			got := r.values("orders")
+			require.Equal(t, numbers(0, 199), slices.Compact(slices.Sorted(slices.Values(got))))
+			r.calmed()
+		})
+	}
+}
+
+// One request carries batches of several partitions, and one of them is refused.
+func TestOneRefusedBatchOfSeveralKeepsNobodyElse(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(3, "orders"))
+	bad := "000031"
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.InvalidRecord, Count: -1, When: func(req kmsg.Request) bool {
+		return strings.Contains(string(rawRecords(req)), bad)
+	}})
+	r := setUp(t, c, func(o *Options) { o.Compression = "none" })
+	for i := range 90 {
+		m := sinktest.Message(uint64(i), "orders", fmt.Sprint("key-", i%3), fmt.Sprintf("%06d", i))
+		m.Partition = int32(i % 3)
+		r.sendMessage(m)
+	}
+	seq, f := r.failure()
+	require.EqualValues(t, 31, seq)
+	require.ErrorIs(t, f, kerr.InvalidRecord)
+	r.Discard([]uint64{31})
+	r.flush()
+	require.Equal(t, 89, r.ledger.Acks())
+	byPartition := map[int32][]string{}
+	for _, rec := range consume(t, c.ListenAddrs(), "orders") {
+		byPartition[rec.Partition] = append(byPartition[rec.Partition], string(rec.Value))
+	}
+	for p, got := range byPartition {
+		require.True(t, slices.IsSorted(slices.Compact(got)), "partition %d: %v", p, got)
+	}
+}
+
 func TestAConnectionThatDiesUnderAProduceRequestIsCountedAndSentAgain(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -86,6 +87,48 @@ func TestARealTopicIsMissingThenThereThenRecreated(t *testing.T) {
 	got := texts(k.Records(t, topic))
 	inOrder(t, got)
 	require.Equal(t, numbers(51, 99), slices.Compact(slices.Sorted(slices.Values(got))))
+}
+
+// A topic is deleted while records are on their way to it. What was acknowledged before is gone with it; what was not is in the new
+// one, all of it and in order.
+func TestARealTopicIsDeletedUnderLoadAndMadeAgain(t *testing.T) {
+	k := servers.Kafka(t)
+	topic := k.NewTopic(t, 1)
+	r := real(t, k)
+	seq := uint64(0)
+	burst := func(n int) {
+		for range n {
+			r.send(seq, topic, "a")
+			seq++
+		}
+	}
+	burst(500)
+	deleted := make(chan struct{})
+	go func() { // ends with the deletion
+		defer close(deleted)
+		k.DeleteTopic(t, topic)
+	}()
+	for gone := false; !gone; {
+		burst(50)
+		select {
+		case <-deleted:
+			gone = true
+		default:
+		}
+	}
+	burst(500)
+	r.code("OT5004")
+	acked := r.ledger.Acks() // nothing is acknowledged while there is no topic
+	k.CreateTopic(t, topic, 1, nil)
+	r.flush()
+	require.Empty(t, r.ledger.Failures())
+	got := texts(k.Records(t, topic))
+	inOrder(t, got)
+	distinct := slices.Compact(slices.Sorted(slices.Values(got)))
+	first, err := strconv.Atoi(distinct[0])
+	require.NoError(t, err)
+	require.LessOrEqual(t, first, acked, "what was not acknowledged before is there")
+	require.Equal(t, numbers(first, int(seq)-1), distinct)
 }
 
 func TestARealBrokersLimitIsTheSinksLimit(t *testing.T) {
