@@ -226,7 +226,7 @@ func newDLQShow(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show -c FILE --id ID",
 		Short: "Show one parked event",
-		Long:  "Shows what is known of it. Its payload, which may be confidential, is shown with --payload only.",
+		Long:  "Shows what is known of it. Its payload, headers and key, which may be confidential, are shown with --payload only.",
 		Example: `  outtail dlq show -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01
   outtail dlq show -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --payload`,
 		Args: cobra.NoArgs,
@@ -252,7 +252,7 @@ func newDLQShow(c *cli) *cobra.Command {
 	}
 	c.configFlag(cmd)
 	pick.flags(cmd)
-	cmd.Flags().BoolVar(&payload, "payload", false, "show payload and headers too")
+	cmd.Flags().BoolVar(&payload, "payload", false, "show payload, headers and key too")
 	_ = cmd.MarkFlagRequired("id")
 	return cmd
 }
@@ -265,8 +265,11 @@ type shownEntry struct {
 
 func show(e *deadEntry, payload bool) shownEntry {
 	s := shownEntry{deadEntry: *e, Row: map[string]*string{}}
+	if !payload {
+		s.Key = nil
+	}
 	for role, v := range e.Row {
-		secret := role == event.Payload.String() || role == event.Headers.String()
+		secret := role == event.Payload.String() || role == event.Headers.String() || role == event.Key.String()
 		switch {
 		case v == nil:
 			s.Row[role] = nil

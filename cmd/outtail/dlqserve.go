@@ -64,7 +64,7 @@ type deadEntry struct {
 	ID        string             `json:"id"`
 	Aggregate string             `json:"aggregate"`
 	Topic     string             `json:"topic,omitempty"`
-	Key       []byte             `json:"key,omitempty"`
+	Key       []byte             `json:"key,omitempty"` // with Row
 	Place     string             `json:"place"`
 	Tx        string             `json:"tx"`
 	Index     uint64             `json:"index"`
@@ -85,14 +85,14 @@ type deadEntry struct {
 
 func newDeadEntry(pipeline string, e *event.Parked) deadEntry {
 	d := deadEntry{
-		Pipeline: pipeline, Number: e.Order, ID: e.ID, Aggregate: aggregateName(e.Aggregate), Topic: e.Topic, Key: e.Key, Place: e.Place(), Tx: e.Tx, Index: e.Index, Table: e.Table,
+		Pipeline: pipeline, Number: e.Order, ID: e.ID, Aggregate: aggregateName(e.Aggregate), Topic: e.Topic, Place: e.Place(), Tx: e.Tx, Index: e.Index, Table: e.Table,
 		Commit: e.Commit, ParkedAt: e.ParkedAt, Behind: e.Behind, Alone: e.Alone, Code: e.Code, Class: e.Class, Text: e.Text, Tries: e.Tries,
 		Bytes: e.Size, ToTopic: e.ToTopic, Edited: e.Edited,
 	}
 	if e.Row == nil {
 		return d
 	}
-	d.Row = map[string]*[]byte{}
+	d.Key, d.Row = e.Key, map[string]*[]byte{}
 	for role := range event.RoleCount {
 		switch v := &e.Row[role]; {
 		case v.Present():

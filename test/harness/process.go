@@ -87,6 +87,9 @@ func (o *Outtail) Start(t testing.TB, args ...string) *Process {
 	return o.start(t, append([]string{"run", "-c", o.Config}, args...))
 }
 
+// Launch starts any command of outtail, and does not wait for it.
+func (o *Outtail) Launch(t testing.TB, args ...string) *Process { t.Helper(); return o.start(t, args) }
+
 // Run runs a command of outtail to its end, e.g. Run(t, "checkpoint", "show", "-c", o.Config, "--json").
 func (o *Outtail) Run(t testing.TB, args ...string) Result {
 	t.Helper()
