@@ -534,7 +534,7 @@ func faultDeadFull(pipeline string, events, bytes int64, l DeadLetterLimits) *ev
 	return &event.Fault{
 		Code: CodeDeadFull, Class: event.Safety, Op: "park an event", Place: pipeline,
 		Text: fmt.Sprintf("the dead-letter store is full: %d of %d events, %d of %d bytes", events, l.MaxEvents, bytes, l.MaxBytes),
-		Hint: "replay or skip what waits (outtail dlq list, replay, skip), or raise dead_letters.max_events or max_bytes, and start again: nothing was lost",
+		Hint: "raise dead_letters.max_events or max_bytes, start again, and replay what waits; or leave some of it out first (outtail dlq list, skip). Nothing was lost",
 	}
 }
 
