@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -50,6 +51,22 @@ func TestEveryErrorCodeIsClassified(t *testing.T) {
 	}
 	require.Greater(t, known, 100)
 	errortable.Check(t, *update, b.String())
+}
+
+// What waits for one topic, in many connectors, does not come back in step.
+func TestLookupsAreRepeatedSlowerAndSlowerWithJitter(t *testing.T) {
+	s := &Sink{pace: pace{lookMin: time.Second, lookMax: 30 * time.Second}}
+	for try, most := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
+		seen := map[time.Duration]bool{}
+		for range 50 {
+			d := s.backoff(try)
+			require.LessOrEqual(t, d, most*time.Second)
+			require.GreaterOrEqual(t, d, most*time.Second/2)
+			seen[d] = true
+		}
+		require.Greater(t, len(seen), 10)
+	}
+	require.LessOrEqual(t, s.backoff(1_000), 30*time.Second)
 }
 
 func TestWhatErrorsOfProducingMean(t *testing.T) {

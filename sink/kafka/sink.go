@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -254,15 +255,17 @@ func (s *Sink) sleep(d time.Duration, kick <-chan struct{}) bool {
 	return s.ctx.Err() == nil
 }
 
-// backoff doubles from the shortest pause with every try.
+// backoff doubles from the shortest pause with every try; each is drawn between half and the whole of it, so that many connectors do
+// not come back in step.
 func (s *Sink) backoff(try int) time.Duration {
 	d := s.pace.lookMin
 	for range try {
 		if d *= 2; d >= s.pace.lookMax {
-			return s.pace.lookMax
+			d = s.pace.lookMax
+			break
 		}
 	}
-	return d
+	return d/2 + rand.N(d/2+1)
 }
 
 // atomicError keeps the last error of something.
