@@ -6,7 +6,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/outtail/outtail/checkpoint"
+	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/test/harness"
 )
 
@@ -23,6 +28,7 @@ type outtail struct {
 	s         *source
 	label     string
 	pipelines int // which all read the same backlog, each into the topic; 0: one
+	parked    int // aggregates that wait in the dead-letter store, none of them in the backlog
 	*harness.Outtail
 }
 
@@ -52,6 +58,25 @@ func (o *outtail) prepare(t testing.TB, topic string) {
 	o.Outtail = harness.NewOuttail(t, servers.Binary(t), configuration, map[string]any{
 		"Sources": all, "Topic": topic, "Brokers": strings.Join(o.s.kafka.Brokers(), ", "),
 	})
+	if o.parked > 0 {
+		park(t, o.DataDir, o.parked)
+	}
+}
+
+// park puts an event of each of n aggregates into the dead-letter store of an outtail that does not run.
+func park(t testing.TB, dir string, n int) {
+	store, err := checkpoint.Open(checkpoint.Options{Dir: dir, Version: "bench"})
+	require.NoError(t, err)
+	var ops []event.Parking
+	for i := range n {
+		key := fmt.Sprintf("parked-%d", i)
+		row := event.Row{event.Payload: {Set: true, Bytes: make([]byte, 450)}}
+		e := &event.Parked{Order: int64(i), Index: uint64(i), ID: key, Aggregate: "order\x00" + key, Topic: "parked", Key: []byte(key), Code: "OT5009", Class: "record",
+			Size: 1000, ParkedAt: time.Now(), Row: &row}
+		ops = append(ops, event.Parking{Entry: e, Order: e.Order})
+	}
+	require.NoError(t, store.DeadLetters().Park(t.Context(), "bench0", ops))
+	require.NoError(t, store.Close())
 }
 
 func (o *outtail) start(t testing.TB) *harness.Process {
@@ -77,12 +102,14 @@ func chosen(t *testing.T, s *source) (all []arm) {
 		switch name {
 		case "outtail", "control":
 			all = append(all, &outtail{s: s, label: name})
+		case "parked":
+			all = append(all, &outtail{s: s, label: name, parked: 10_000})
 		case "debezium":
 			if d := newDebezium(t, s); d != nil {
 				all = append(all, d)
 			}
 		default:
-			t.Fatalf("no arm is called %q: outtail, control, debezium", name)
+			t.Fatalf("no arm is called %q: outtail, control, parked, debezium", name)
 		}
 	}
 	return all
