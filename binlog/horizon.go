@@ -146,3 +146,29 @@ func (m *xaMark) keptHere(open []*kept) {
 		return ok && slices.ContainsFunc(open, func(k *kept) bool { return k.name.same(x) })
 	})
 }
+
+// Waiting counts the prepared transactions whose rows are kept behind a position and are not decided there.
+func Waiting(store Prepared, p event.Position) (n int64, err error) {
+	if p.Kind != event.MySQL && p.Kind != event.MariaDB {
+		return 0, nil
+	}
+	at := reachOf(p)
+	err = store.Each("h", func(_ string, head []byte) error {
+		var k kept
+		if err := json.Unmarshal(head, &k); err != nil {
+			return errKeptDamaged
+		}
+		behind, known := at.covers(k.At)
+		if k.Partial || known && !behind {
+			return nil
+		}
+		if k.Decided != nil {
+			if done, _ := at.covers(*k.Decided); done {
+				return nil
+			}
+		}
+		n++
+		return nil
+	})
+	return n, err
+}

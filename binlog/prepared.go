@@ -65,7 +65,7 @@ type reach struct {
 	pos    uint64
 }
 
-func (s *Source) reachOf(p event.Position) reach {
+func reachOf(p event.Position) reach {
 	r := reach{server: serverName(p.ServerUUID, p.ServerID), file: p.File, pos: p.Pos}
 	if p.GTID != "" {
 		if p.Kind == event.MariaDB {

@@ -120,7 +120,7 @@ func (st *stream) read(ctx context.Context) (*event.Batch, error) {
 				continue
 			}
 		}
-		if err := st.xa.sweep(st.s.confirmed.Load(), st.s.reachOf, false); err != nil {
+		if err := st.xa.sweep(st.s.confirmed.Load(), reachOf, false); err != nil {
 			return nil, st.keepFault(err)
 		}
 		if err := st.step(ctx); errors.Is(err, errInterrupted) {

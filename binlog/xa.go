@@ -231,7 +231,7 @@ func (st *stream) keepFault(err error) error {
 // when somebody decides one that is kept, since its decision then lies ahead in the log, so that reading on frees it.
 func (st *stream) waitForRoom(ctx context.Context) error {
 	hold := st.holding
-	if err := st.xa.sweep(st.s.confirmed.Load(), st.s.reachOf, true); err != nil {
+	if err := st.xa.sweep(st.s.confirmed.Load(), reachOf, true); err != nil {
 		return st.keepFault(err)
 	}
 	if st.xa.fits(hold.need, 0) {

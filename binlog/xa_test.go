@@ -177,7 +177,7 @@ func TestRowsOfPreparedTransactionsWaitForTheirDecision(t *testing.T) {
 			require.Equal(t, c.want, strings.Join(got, " "))
 			require.Len(t, st.xa.open, c.kept)
 			// The position passed everything, so that the next session finds nothing but what is undecided.
-			after, err := loadPrepared(kept, 1<<30, s.reachOf(d.pos))
+			after, err := loadPrepared(kept, 1<<30, reachOf(d.pos))
 			require.NoError(t, err)
 			require.Len(t, after.open, c.kept)
 			if c.kept == 0 {

@@ -204,7 +204,7 @@ func (s *Source) recoverXA(ctx context.Context, c *conn) (names []xid, known boo
 
 // openPrepared puts what is kept back to what it was at the position from which the session reads.
 func (s *Source) openPrepared(at event.Position) error {
-	kept, err := loadPrepared(s.o.Prepared, s.o.XALimit, s.reachOf(at))
+	kept, err := loadPrepared(s.o.Prepared, s.o.XALimit, reachOf(at))
 	if err != nil {
 		if event.AsFault(err) == nil {
 			return &event.Fault{Code: codeXALost, Class: event.Safety, Op: "read parked.db", Place: s.place(),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -59,8 +60,14 @@ func faultUnusable(op, place string, err error) *event.Fault {
 func faultDamaged(path string, err error) *event.Fault {
 	return &event.Fault{
 		Code: CodeDamaged, Class: event.Safety, Op: "open state", Place: path, Text: "state file damaged", Err: err,
-		Hint: "restore " + path + " from a backup (what was sent since is sent again), or move it away and say where to go on with " +
-			"`outtail checkpoint set -c FILE --pipeline P --to POSITION|slot|now --reason R`; outtail never replaces it by itself",
+		Hint: "outtail never replaces it by itself. What can still be read of it, and then a start from there, which sends again what was sent since:\n" +
+			"  outtail checkpoint export -c FILE --pipeline P --salvage --output P.json\n" +
+			"  mv " + path + " " + path + ".damaged\n" +
+			"  outtail checkpoint import -c FILE --pipeline P --from P.json --reason R\n" +
+			"Or, from a backup of both files:\n" +
+			"  cp BACKUP/outtail.db BACKUP/parked.db " + filepath.Dir(path) + "/\n" +
+			"Or, with the file moved away, from wherever you say:\n" +
+			"  outtail checkpoint set -c FILE --pipeline P --to POSITION|slot|now --reason R",
 	}
 }
 

@@ -31,7 +31,7 @@ func newCheckpoint(c *cli) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCheckpointShow(c), newCheckpointHistory(c), newCheckpointRewind(c), newCheckpointSet(c), newCheckpointAccept(c))
+	cmd.AddCommand(newCheckpointShow(c), newCheckpointHistory(c), newCheckpointRewind(c), newCheckpointExport(c), newCheckpointImport(c), newCheckpointSet(c), newCheckpointAccept(c))
 	return cmd
 }
 

@@ -24,5 +24,5 @@ func execute(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	if err != nil && !c.began {
 		err = usageError{fmt.Errorf("%w\n  hint: %s --help", err, cmd.CommandPath())}
 	}
-	return report(stderr, err)
+	return report(stderr, c.exact(err, "P"))
 }

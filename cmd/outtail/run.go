@@ -226,6 +226,7 @@ func (c *cli) listen(cfg *config.Config, letters *deadLetters, m *metrics.Metric
 	handles[requestShow] = func(context.Context, json.RawMessage) (any, error) { return store.Show() }
 	handles[requestLoad] = asked(func(_ context.Context, name string) (event.Checkpoint, error) { return store.Load(name) })
 	handles[requestHistory] = asked(func(_ context.Context, name string) ([]checkpoint.Past, error) { return store.History(name) })
+	handles[requestStanding] = asked(func(_ context.Context, name string) (standing, error) { return standingOf(store, name) })
 	handles[requestAudit] = func(context.Context, json.RawMessage) (any, error) { return store.Audits() }
 	ctl, err := control.Serve(control.ServerOptions{Dir: cfg.DataDir, Version: version, Logger: log, Handles: handles})
 	if err != nil {
@@ -273,6 +274,9 @@ func statuses(ps []*pipeline.Pipeline) []admin.PipelineStatus {
 // copied; only the reason is left to the person (I5).
 func (c *cli) exact(err error, name string) error {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		if event.AsFault(err) == nil {
+			return err
+		}
 		var all []error
 		for _, e := range many.Unwrap() {
 			all = append(all, c.exact(e, name))
@@ -280,7 +284,7 @@ func (c *cli) exact(err error, name string) error {
 		return errors.Join(all...)
 	}
 	f, ok := err.(*event.Fault)
-	if !ok {
+	if !ok || c.configFile == "" {
 		return err
 	}
 	g := *f

@@ -1,0 +1,267 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outtail/outtail/checkpoint"
+	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/test/harness"
+	"github.com/outtail/outtail/test/scene"
+	"github.com/outtail/outtail/test/shop"
+)
+
+// mark keeps where the pipeline stands, while nothing runs, in the history of a moment of the past.
+func mark(t *testing.T, s *scene.Scene, at time.Time) (entry string) {
+	t.Helper()
+	store, err := checkpoint.Open(checkpoint.Options{Dir: s.Outtail.DataDir, Now: func() time.Time { return at }})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	cp, err := store.Load("orders")
+	require.NoError(t, err)
+	require.NoError(t, store.Save(t.Context(), map[string]event.Checkpoint{"orders": cp}))
+	past, err := store.History("orders")
+	require.NoError(t, err)
+	for _, p := range past {
+		if p.At.Equal(at) {
+			return p.EntryID()
+		}
+	}
+	require.Fail(t, "the moment is not in the history")
+	return ""
+}
+
+// rewindAnswer is what `checkpoint rewind --json` prints.
+type rewindAnswer struct {
+	DryRun   bool `json:"dry_run"`
+	Entry    string
+	Events   *int64
+	LogBytes int64 `json:"log_bytes"`
+	Parked   int64 `json:"parked_between"`
+}
+
+func rewind(t *testing.T, s *scene.Scene, exit int, to string, args ...string) (a rewindAnswer, stderr string) {
+	t.Helper()
+	r := s.Outtail.Run(t, append([]string{"checkpoint", "rewind", "-c", s.Outtail.Config, "--pipeline", "orders", "--to", to, "--json"}, args...)...)
+	require.Equal(t, exit, r.Code, r.Stderr)
+	if exit == 0 {
+		require.NoError(t, json.Unmarshal([]byte(r.Stdout), &a), r.Stdout)
+	}
+	return a, r.Stderr
+}
+
+// again sees that exactly the events from number n on are delivered once more, in order, and nothing else.
+func again(t *testing.T, s *scene.Scene, n int) {
+	t.Helper()
+	before := len(s.Seen)
+	p := s.Start()
+	s.Insert(1)
+	want := s.Sent[n:]
+	p.Until(t, fmt.Sprintf("%d events once more", len(want)), func() bool {
+		s.Arrived(p)
+		return len(s.Seen) >= before+len(want)
+	})
+	s.Stop(p)
+	var got []string
+	for _, r := range s.Seen[before:] {
+		got = append(got, scene.Header(r, "id"))
+	}
+	require.Equal(t, want, got)
+}
+
+func TestGoingBackDeliversFromThereOn(t *testing.T) {
+	for name, db := range map[string]func(*testing.T) (shop.Database, string){
+		"postgres": func(t *testing.T) (shop.Database, string) {
+			db := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+			return db, db.Source(", rewind_window: 1GiB")
+		},
+		"mysql": func(t *testing.T) (shop.Database, string) {
+			db := shop.NewMySQL(t, servers.MySQL(t), "mysql", nil)
+			return db, db.Source("")
+		},
+		"mariadb": func(t *testing.T) (shop.Database, string) {
+			db := shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{MariaDB: true}), "mariadb", nil)
+			return db, db.Source("")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, source := db(t)
+			s := scene.New(t, &servers, db)
+			s.Configure("Source", source)
+			run := func(n int) {
+				p := s.Start()
+				s.Insert(n)
+				s.Arrived(p)
+				s.Stop(p)
+			}
+			began := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
+			run(3)
+			three := mark(t, s, began)
+			run(2)
+			five := mark(t, s, began.Add(10*time.Minute))
+			run(1)
+			six := s.Stored().Source
+			at := six.LSN
+			if at == "" {
+				at = six.GTID
+			}
+			p := s.Start()
+			s.Insert(4)
+			s.Arrived(p)
+
+			// Beside a running process only the question is answered.
+			a, _ := rewind(t, s, 0, three, "--dry-run")
+			require.True(t, a.DryRun)
+			rewind(t, s, 0, at, "--dry-run")
+			rewind(t, s, 5, three, "--reason", "it runs")
+			s.Stop(p)
+			here := s.Stored()
+			rewind(t, s, 2, three)
+			_, stderr := rewind(t, s, 2, "hzzzz", "--reason", "no such entry")
+			require.Contains(t, stderr, "OT0017")
+			_, stderr = rewind(t, s, 2, "24h", "--reason", "before everything")
+			require.Contains(t, stderr, "OT0017")
+			a, _ = rewind(t, s, 0, three, "--dry-run")
+			require.EqualValues(t, 7, *a.Events)
+			require.Positive(t, a.LogBytes)
+			require.Equal(t, here, s.Stored(), "nothing was changed so far")
+
+			a, _ = rewind(t, s, 0, three, "--reason", "by entry")
+			require.Equal(t, three, a.Entry)
+			_, stderr = rewind(t, s, 2, five, "--reason", "that would skip two")
+			require.Contains(t, stderr, "OT0018")
+			again(t, s, 3)
+			a, _ = rewind(t, s, 0, began.Add(12*time.Minute).Format(time.RFC3339), "--reason", "by time")
+			require.Equal(t, five, a.Entry, "the newest that is not younger")
+			require.EqualValues(t, 6, *a.Events, "what was sent twice counts once")
+			again(t, s, 5)
+			a, _ = rewind(t, s, 0, at, "--reason", "by position")
+			require.Empty(t, a.Entry)
+			again(t, s, 6)
+
+			var acts []struct {
+				Action, Outcome string
+				Range           struct{ From, To string }
+				Counts          map[string]int64
+			}
+			r := s.Outtail.Run(t, "audit", "-c", s.Outtail.Config, "--json")
+			require.NoError(t, json.Unmarshal([]byte(r.Stdout), &acts))
+			require.Len(t, acts, 3)
+			require.Equal(t, "checkpoint rewind", acts[0].Action)
+			require.Equal(t, "done", acts[0].Outcome)
+			require.EqualValues(t, 7, acts[0].Counts["events"])
+			require.NotEqual(t, acts[0].Range.From, acts[0].Range.To)
+		})
+	}
+}
+
+// What the server does not hold any more is refused, with the oldest that is possible, and nothing is changed.
+func TestGoingBackBeyondWhatTheServerHolds(t *testing.T) {
+	t.Run("mysql, purged", func(t *testing.T) {
+		t.Parallel()
+		server := harness.StartMySQL(t, harness.MySQLOptions{})
+		s := scene.New(t, &servers, shop.NewMySQL(t, server, "mysql", nil))
+		began := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
+		s.Prove()
+		one := mark(t, s, began)
+		s.Prove()
+		two := mark(t, s, began.Add(time.Minute))
+		server.Exec(t, "mysql", "FLUSH BINARY LOGS")
+		s.Prove()
+		three := mark(t, s, began.Add(2*time.Minute))
+		s.Prove()
+		server.Exec(t, "mysql", "PURGE BINARY LOGS TO '"+s.Stored().Source.File+"'")
+		for _, to := range []string{one, two} {
+			_, stderr := rewind(t, s, 2, to, "--reason", "too far")
+			require.Contains(t, stderr, "OT0019")
+			require.Contains(t, stderr, "--to "+three)
+		}
+		rewind(t, s, 0, three, "--reason", "as far as possible")
+		again(t, s, 3)
+	})
+	t.Run("postgres, beyond the slot", func(t *testing.T) {
+		t.Parallel()
+		db := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+		s := scene.New(t, &servers, db)
+		began := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
+		s.Prove()
+		one := mark(t, s, began)
+		lsn := s.Stored().Source.LSN
+		s.Prove()
+		was := s.Stored()
+		for _, to := range []string{one, lsn} {
+			_, stderr := rewind(t, s, 2, to, "--reason", "too far")
+			require.Contains(t, stderr, "OT0019")
+			require.Contains(t, stderr, "the slot stands at")
+			require.Contains(t, stderr, "rewind_window")
+		}
+		require.Equal(t, was, s.Stored())
+		s.Prove()
+	})
+}
+
+// Going back before and between parked events: what is parked stays, once, and what it follows is sent again in front of it.
+func TestGoingBackAcrossParkedEvents(t *testing.T) {
+	for name, db := range map[string]func(*testing.T) (shop.Database, string){
+		"postgres": func(t *testing.T) (shop.Database, string) {
+			db := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+			return db, db.Source(", rewind_window: 1GiB")
+		},
+		"mysql": func(t *testing.T) (shop.Database, string) {
+			db := shop.NewMySQL(t, servers.MySQL(t), "mysql", nil)
+			return db, db.Source("")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, source := db(t)
+			l := newParkLot(t, db)
+			l.Configure("Source", source)
+			began := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
+			p := l.Start()
+			l.write("a", "order.created", 0)
+			l.holds(p, map[string]int{"a": 1})
+			l.Stop(p)
+			first := mark(t, l.Scene, began)
+			p = l.Start()
+			l.write("a", "order.changed", 0)
+			l.write("a", "payment.made", 0) // no route
+			l.holds(p, map[string]int{"a": 2})
+			p.Until(t, "one parked", func() bool { return len(l.parked()) == 1 })
+			l.Stop(p)
+			between := mark(t, l.Scene, began.Add(time.Minute))
+			p = l.Start()
+			l.write("a", "order.paid", 0)
+			l.write("b", "order.created", 0)
+			l.holds(p, map[string]int{"b": 1})
+			p.Until(t, "two parked", func() bool { return len(l.parked()) == 2 })
+			l.Stop(p)
+
+			a, _ := rewind(t, l.Scene, 0, between, "--reason", "between them")
+			require.EqualValues(t, 1, a.Parked)
+			p = l.Start()
+			l.holds(p, map[string]int{"b": 2})
+			l.Stop(p)
+			require.Len(t, l.parked(), 2, "each once")
+			a, _ = rewind(t, l.Scene, 0, first, "--reason", "before them")
+			require.EqualValues(t, 2, a.Parked)
+			p = l.Start()
+			l.holds(p, map[string]int{"a": 3, "b": 3})
+			require.Equal(t, []string{"a:0", "a:1", "a:1"}, l.seen["a"])
+			l.Stop(p)
+			require.Len(t, l.parked(), 2, "each once")
+			l.Configure("Match", "")
+			p = l.Start()
+			l.dlq(0, "replay", "--all", "--reason", "route added")
+			l.holds(p, map[string]int{"a": 5})
+			require.Equal(t, []string{"a:0", "a:1", "a:1", "a:2", "a:3"}, l.seen["a"])
+			require.Empty(t, l.parked())
+			l.Stop(p)
+		})
+	}
+}
