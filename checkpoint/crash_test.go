@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		keepForEver(os.Getenv(childDir))
 	case "park":
 		parkForEver(os.Getenv(childDir))
+	case "rewind":
+		rewindForEver(os.Getenv(childDir))
 	case "starve":
 		starve(os.Getenv(childDir))
 	}
@@ -246,6 +248,64 @@ func killed(t *testing.T, cmd *exec.Cmd, lines int, moment time.Duration) (about
 	}
 	require.Error(t, cmd.Wait(), "killed")
 	return about, saved
+}
+
+// rewindForEver goes forward to 10, back to 5, forward to 20, back to 15 and so on, as a pipeline and a person in turn.
+func rewindForEver(dir string) {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+	}
+	s, err := Open(Options{Dir: dir})
+	fail(err)
+	cp, err := s.Load("orders")
+	fail(err)
+	fmt.Println("loaded", cp.Events)
+	for n := (cp.Events+5)/10 + 1; ; n++ {
+		if cp.Events%10 == 0 && cp.Events > 0 {
+			n-- // the person was not heard
+		} else {
+			fail(s.Save(unlimited{}, map[string]event.Checkpoint{"orders": pg(event.LSN(10*n), 10*n)}))
+		}
+		fmt.Println("about", 10*n-5)
+		fail(s.Rewind(unlimited{}, "orders", pg(event.LSN(10*n-5), 10*n-5), "", nil, By{"ada", "test"}))
+		fmt.Println("saved", 10*n-5)
+		cp = event.Checkpoint{}
+	}
+}
+
+// Going back is one commit: whatever the instant of a SIGKILL, the position, the history and the audit tell the same.
+func TestKillLeavesARewindDoneOrNot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 3))
+	for round := range 6 {
+		about, saved := killed(t, child(t, "rewind", dir), 1+rng.IntN(40), time.Duration(rng.IntN(3000))*time.Microsecond)
+		s, err := OpenReadOnly(Options{Dir: dir})
+		require.NoError(t, err, "round %d", round)
+		cp, err := s.Load("orders")
+		require.NoError(t, err)
+		audits, err := s.Audits()
+		require.NoError(t, err)
+		past, err := s.History("orders")
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		require.GreaterOrEqual(t, cp.Events+5, saved, "what was reported is there")
+		require.LessOrEqual(t, cp.Events, max(saved, about)+15)
+		acts := int(cp.Events / 10) // those before this one
+		if cp.Events%10 == 5 {
+			acts++
+		} else if cp.Events > 0 {
+			acts--
+		}
+		require.Len(t, audits, acts, "round %d at %d", round, cp.Events)
+		if cp.Events%10 == 5 {
+			require.Equal(t, cp.Position, audits[acts-1].After.Position)
+			require.Equal(t, cp.Events+5, past[len(past)-1].Checkpoint.Events, "where it was can be found again")
+		}
+	}
 }
 
 // unlimited is a context for a process that is meant to be killed.

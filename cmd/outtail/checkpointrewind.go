@@ -431,7 +431,7 @@ func faultNotBack(name, text string) *event.Fault {
 }
 
 func faultBeyond(p config.Pipeline, why *event.Fault, oldest *checkpoint.Past, server string) *event.Fault {
-	text := "the server cannot send from there: " + why.Text
+	text := fmt.Sprintf("the server cannot send from there (%s): %s", why.Code, why.Text)
 	hint := "no entry of the history can be served; "
 	if oldest != nil {
 		text += fmt.Sprintf("; the oldest entry that it still has is %s of %s", oldest.EntryID(), oldest.At.Format(time.RFC3339))
@@ -445,7 +445,7 @@ func faultBeyond(p config.Pipeline, why *event.Fault, oldest *checkpoint.Past, s
 	} else {
 		hint += "the server's binlog_expire_logs_seconds says how long it keeps its log; "
 	}
-	return &event.Fault{Code: "OT0019", Class: event.Usage, Op: "rewind", Place: "pipeline " + p.Name, Text: text, Err: why,
+	return &event.Fault{Code: "OT0019", Class: event.Usage, Op: "rewind", Place: "pipeline " + p.Name, Text: text,
 		Hint: hint + "what lies before can be inserted again from the table (docs/OPERATIONS.md, sending rows again)"}
 }
 

@@ -171,6 +171,7 @@ func TestGoingBackBeyondWhatTheServerHolds(t *testing.T) {
 		one := mark(t, s, began)
 		s.Prove()
 		two := mark(t, s, began.Add(time.Minute))
+		s.Prove()
 		server.Exec(t, "mysql", "FLUSH BINARY LOGS")
 		s.Prove()
 		three := mark(t, s, began.Add(2*time.Minute))
@@ -182,7 +183,7 @@ func TestGoingBackBeyondWhatTheServerHolds(t *testing.T) {
 			require.Contains(t, stderr, "--to "+three)
 		}
 		rewind(t, s, 0, three, "--reason", "as far as possible")
-		again(t, s, 3)
+		again(t, s, 4)
 	})
 	t.Run("postgres, beyond the slot", func(t *testing.T) {
 		t.Parallel()
