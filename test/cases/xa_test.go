@@ -41,6 +41,7 @@ func TestB023PreparedTransactions(t *testing.T) {
 			run("they are published when they commit and not otherwise", publishedWhenTheyCommit)
 			run("one from before the first start is a safety stop when it commits", preparedBefore)
 			run("beyond their limit they hold until somebody decides", beyondTheLimit)
+			run("going back across them loses nothing without a word", goingBackAcross)
 			run("kills amid them lose and invent nothing", killsAmid)
 		})
 	}
@@ -182,4 +183,31 @@ func killsAmid(t *testing.T, s *xaScene) {
 	}
 	s.Arrived(p)
 	s.Stop(p)
+}
+
+// goingBackAcross: rows of a prepared transaction that is not decided are still kept at a position between; those of one that was decided
+// since are swept, so that its commit is a safety stop there; from before the PREPARE everything is read again.
+func goingBackAcross(t *testing.T, s *xaScene) {
+	began := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
+	s.Prove()
+	before := s.Mark(began)
+	decided := s.prepare("'decided'", `'"d"'`)
+	open := s.prepare("'open'", `'"o"'`)
+	s.Prove()
+	between := s.Mark(began.Add(time.Minute))
+	s.Prove()
+	s.Rewind(0, between, "--reason", "both are kept")
+	s.Again(2)
+	s.decide("COMMIT 'decided'")
+	s.Expect(decided...)
+	s.Prove()
+	s.Prove() // a start sweeps what the position covers
+
+	s.Rewind(0, between, "--reason", "the rows of one are gone")
+	require.Contains(t, s.Stops(4, "OT3033"), "decided")
+	s.Rewind(0, before, "--reason", "before both")
+	s.Again(1)
+	s.decide("COMMIT 'open'")
+	s.Expect(open...)
+	s.Prove()
 }

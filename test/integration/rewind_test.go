@@ -2,76 +2,15 @@ package integration
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outtail/outtail/checkpoint"
-	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/test/harness"
 	"github.com/outtail/outtail/test/scene"
 	"github.com/outtail/outtail/test/shop"
 )
-
-// mark keeps where the pipeline stands, while nothing runs, in the history of a moment of the past.
-func mark(t *testing.T, s *scene.Scene, at time.Time) (entry string) {
-	t.Helper()
-	store, err := checkpoint.Open(checkpoint.Options{Dir: s.Outtail.DataDir, Now: func() time.Time { return at }})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, store.Close()) }()
-	cp, err := store.Load("orders")
-	require.NoError(t, err)
-	require.NoError(t, store.Save(t.Context(), map[string]event.Checkpoint{"orders": cp}))
-	past, err := store.History("orders")
-	require.NoError(t, err)
-	for _, p := range past {
-		if p.At.Equal(at) {
-			return p.EntryID()
-		}
-	}
-	require.Fail(t, "the moment is not in the history")
-	return ""
-}
-
-// rewindAnswer is what `checkpoint rewind --json` prints.
-type rewindAnswer struct {
-	DryRun   bool `json:"dry_run"`
-	Entry    string
-	Events   *int64
-	LogBytes int64 `json:"log_bytes"`
-	Parked   int64 `json:"parked_between"`
-}
-
-func rewind(t *testing.T, s *scene.Scene, exit int, to string, args ...string) (a rewindAnswer, stderr string) {
-	t.Helper()
-	r := s.Outtail.Run(t, append([]string{"checkpoint", "rewind", "-c", s.Outtail.Config, "--pipeline", "orders", "--to", to, "--json"}, args...)...)
-	require.Equal(t, exit, r.Code, r.Stderr)
-	if exit == 0 {
-		require.NoError(t, json.Unmarshal([]byte(r.Stdout), &a), r.Stdout)
-	}
-	return a, r.Stderr
-}
-
-// again sees that exactly the events from number n on are delivered once more, in order, and nothing else.
-func again(t *testing.T, s *scene.Scene, n int) {
-	t.Helper()
-	before := len(s.Seen)
-	p := s.Start()
-	s.Insert(1)
-	want := s.Sent[n:]
-	p.Until(t, fmt.Sprintf("%d events once more", len(want)), func() bool {
-		s.Arrived(p)
-		return len(s.Seen) >= before+len(want)
-	})
-	s.Stop(p)
-	var got []string
-	for _, r := range s.Seen[before:] {
-		got = append(got, scene.Header(r, "id"))
-	}
-	require.Equal(t, want, got)
-}
 
 func TestGoingBackDeliversFromThereOn(t *testing.T) {
 	for name, db := range map[string]func(*testing.T) (shop.Database, string){
@@ -101,9 +40,9 @@ func TestGoingBackDeliversFromThereOn(t *testing.T) {
 			}
 			began := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
 			run(3)
-			three := mark(t, s, began)
+			three := s.Mark(began)
 			run(2)
-			five := mark(t, s, began.Add(10*time.Minute))
+			five := s.Mark(began.Add(10 * time.Minute))
 			run(1)
 			six := s.Stored().Source
 			at := six.LSN
@@ -115,34 +54,34 @@ func TestGoingBackDeliversFromThereOn(t *testing.T) {
 			s.Arrived(p)
 
 			// Beside a running process only the question is answered.
-			a, _ := rewind(t, s, 0, three, "--dry-run")
+			a, _ := s.Rewind(0, three, "--dry-run")
 			require.True(t, a.DryRun)
-			rewind(t, s, 0, at, "--dry-run")
-			rewind(t, s, 5, three, "--reason", "it runs")
+			s.Rewind(0, at, "--dry-run")
+			s.Rewind(5, three, "--reason", "it runs")
 			s.Stop(p)
 			here := s.Stored()
-			rewind(t, s, 2, three)
-			_, stderr := rewind(t, s, 2, "hzzzz", "--reason", "no such entry")
+			s.Rewind(2, three)
+			_, stderr := s.Rewind(2, "hzzzz", "--reason", "no such entry")
 			require.Contains(t, stderr, "OT0017")
-			_, stderr = rewind(t, s, 2, "24h", "--reason", "before everything")
+			_, stderr = s.Rewind(2, "24h", "--reason", "before everything")
 			require.Contains(t, stderr, "OT0017")
-			a, _ = rewind(t, s, 0, three, "--dry-run")
+			a, _ = s.Rewind(0, three, "--dry-run")
 			require.EqualValues(t, 7, *a.Events)
 			require.Positive(t, a.LogBytes)
 			require.Equal(t, here, s.Stored(), "nothing was changed so far")
 
-			a, _ = rewind(t, s, 0, three, "--reason", "by entry")
+			a, _ = s.Rewind(0, three, "--reason", "by entry")
 			require.Equal(t, three, a.Entry)
-			_, stderr = rewind(t, s, 2, five, "--reason", "that would skip two")
+			_, stderr = s.Rewind(2, five, "--reason", "that would skip two")
 			require.Contains(t, stderr, "OT0018")
-			again(t, s, 3)
-			a, _ = rewind(t, s, 0, began.Add(12*time.Minute).Format(time.RFC3339), "--reason", "by time")
+			s.Again(3)
+			a, _ = s.Rewind(0, began.Add(12*time.Minute).Format(time.RFC3339), "--reason", "by time")
 			require.Equal(t, five, a.Entry, "the newest that is not younger")
 			require.EqualValues(t, 6, *a.Events, "what was sent twice counts once")
-			again(t, s, 5)
-			a, _ = rewind(t, s, 0, at, "--reason", "by position")
+			s.Again(5)
+			a, _ = s.Rewind(0, at, "--reason", "by position")
 			require.Empty(t, a.Entry)
-			again(t, s, 6)
+			s.Again(6)
 
 			var acts []struct {
 				Action, Outcome string
@@ -168,22 +107,22 @@ func TestGoingBackBeyondWhatTheServerHolds(t *testing.T) {
 		s := scene.New(t, &servers, shop.NewMySQL(t, server, "mysql", nil))
 		began := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
 		s.Prove()
-		one := mark(t, s, began)
+		one := s.Mark(began)
 		s.Prove()
-		two := mark(t, s, began.Add(time.Minute))
+		two := s.Mark(began.Add(time.Minute))
 		s.Prove()
 		server.Exec(t, "mysql", "FLUSH BINARY LOGS")
 		s.Prove()
-		three := mark(t, s, began.Add(2*time.Minute))
+		three := s.Mark(began.Add(2 * time.Minute))
 		s.Prove()
 		server.Exec(t, "mysql", "PURGE BINARY LOGS TO '"+s.Stored().Source.File+"'")
 		for _, to := range []string{one, two} {
-			_, stderr := rewind(t, s, 2, to, "--reason", "too far")
+			_, stderr := s.Rewind(2, to, "--reason", "too far")
 			require.Contains(t, stderr, "OT0019")
 			require.Contains(t, stderr, "--to "+three)
 		}
-		rewind(t, s, 0, three, "--reason", "as far as possible")
-		again(t, s, 4)
+		s.Rewind(0, three, "--reason", "as far as possible")
+		s.Again(4)
 	})
 	t.Run("postgres, beyond the slot", func(t *testing.T) {
 		t.Parallel()
@@ -191,12 +130,12 @@ func TestGoingBackBeyondWhatTheServerHolds(t *testing.T) {
 		s := scene.New(t, &servers, db)
 		began := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
 		s.Prove()
-		one := mark(t, s, began)
+		one := s.Mark(began)
 		lsn := s.Stored().Source.LSN
 		s.Prove()
 		was := s.Stored()
 		for _, to := range []string{one, lsn} {
-			_, stderr := rewind(t, s, 2, to, "--reason", "too far")
+			_, stderr := s.Rewind(2, to, "--reason", "too far")
 			require.Contains(t, stderr, "OT0019")
 			require.Contains(t, stderr, "the slot stands at")
 			require.Contains(t, stderr, "rewind_window")
@@ -228,14 +167,14 @@ func TestGoingBackAcrossParkedEvents(t *testing.T) {
 			l.write("a", "order.created", 0)
 			l.holds(p, map[string]int{"a": 1})
 			l.Stop(p)
-			first := mark(t, l.Scene, began)
+			first := l.Mark(began)
 			p = l.Start()
 			l.write("a", "order.changed", 0)
 			l.write("a", "payment.made", 0) // no route
 			l.holds(p, map[string]int{"a": 2})
 			p.Until(t, "one parked", func() bool { return len(l.parked()) == 1 })
 			l.Stop(p)
-			between := mark(t, l.Scene, began.Add(time.Minute))
+			between := l.Mark(began.Add(time.Minute))
 			p = l.Start()
 			l.write("a", "order.paid", 0)
 			l.write("b", "order.created", 0)
@@ -243,13 +182,13 @@ func TestGoingBackAcrossParkedEvents(t *testing.T) {
 			p.Until(t, "two parked", func() bool { return len(l.parked()) == 2 })
 			l.Stop(p)
 
-			a, _ := rewind(t, l.Scene, 0, between, "--reason", "between them")
+			a, _ := l.Rewind(0, between, "--reason", "between them")
 			require.EqualValues(t, 1, a.Parked)
 			p = l.Start()
 			l.holds(p, map[string]int{"b": 2})
 			l.Stop(p)
 			require.Len(t, l.parked(), 2, "each once")
-			a, _ = rewind(t, l.Scene, 0, first, "--reason", "before them")
+			a, _ = l.Rewind(0, first, "--reason", "before them")
 			require.EqualValues(t, 2, a.Parked)
 			p = l.Start()
 			l.holds(p, map[string]int{"a": 3, "b": 3})
