@@ -371,7 +371,7 @@ func (d *DeadLetters) End(_ context.Context, pipeline string, ended []event.Endi
 				closed++
 			}
 			if x.Tombstone {
-				e.Ended = x.How
+				e.Ended, e.ToTopic = x.How, x.ToTopic
 				if err := putParked(b, pipeline, e); err != nil {
 					return err
 				}

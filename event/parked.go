@@ -64,6 +64,8 @@ type Ending struct {
 	Order     int64
 	How       Ended
 	Tombstone bool // the row may be read again, so that this has to be remembered
+	// ToTopic is the topic that a person named, for the tombstone.
+	ToTopic string
 }
 
 // Parked is one event in the dead-letter store. The row is apart: it may be large, and most who look do not need it.
@@ -95,7 +97,8 @@ type Parked struct {
 	ParkedAt time.Time `json:"parked_at"`
 	Size     int64     `json:"size"`
 	Ended    Ended     `json:"ended,omitempty"`
-	// ToTopic, where a person said so, replaces the route's topic; Edited marks a payload that a person replaced.
+	// ToTopic is the topic that took a replayed one, where a person named another than the route's; Edited marks a payload that a
+	// person replaced.
 	ToTopic string `json:"to_topic,omitempty"`
 	Edited  bool   `json:"edited,omitempty"`
 	// Mirrored: a copy of it is in the mirror topic.

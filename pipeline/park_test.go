@@ -105,7 +105,7 @@ func (d *fakeDead) End(_ context.Context, _ string, ended []event.Ending) error 
 			if !ok {
 				continue
 			}
-			e.Ended = x.How
+			e.Ended, e.ToTopic = x.How, x.ToTopic
 			if d.all[x.Order] = e; !x.Tombstone {
 				delete(d.all, x.Order)
 			}
@@ -178,6 +178,7 @@ func (d *fakeDead) open() (values []string) {
 type broker struct {
 	mu  sync.Mutex
 	log []string
+	to  map[string]string // the topic of each value that arrived
 	bad map[string]bool
 	die *crash
 }
@@ -284,7 +285,10 @@ func (s *strictSink) step() bool {
 	m := s.queue[i]
 	s.b.mu.Lock()
 	bad := s.b.bad[string(m.Value)]
-	alive := bad || s.b.die.step(func() { s.b.log = append(s.b.log, string(m.Value)) })
+	alive := bad || s.b.die.step(func() {
+		s.b.log = append(s.b.log, string(m.Value))
+		s.b.to[string(m.Value)] = m.Topic
+	})
 	s.b.mu.Unlock()
 	if !alive {
 		s.hold = true
@@ -410,7 +414,7 @@ func (l *lot) over() {
 var killed = &event.Fault{Code: "OT4999", Class: event.Retry, Op: "save", Text: "killed"}
 
 func newLot(policy event.Policy) *lot {
-	return &lot{log: newLog(), store: &fakeStore{}, dead: newDead(), broker: &broker{}, route: &keyed{policy: policy}}
+	return &lot{log: newLog(), store: &fakeStore{}, dead: newDead(), broker: &broker{to: map[string]string{}}, route: &keyed{policy: policy}}
 }
 
 func (l *lot) start() {

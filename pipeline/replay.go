@@ -18,6 +18,8 @@ type Replay struct {
 	Canary int
 	// Rate, above 0, is how many are sent in a second.
 	Rate float64
+	// Topic, where not empty, takes what is picked instead of the topics of the routes.
+	Topic string
 }
 
 // ReplayResult counts what became of the entries that were picked.
@@ -33,6 +35,7 @@ type ReplayResult struct {
 type replayed struct {
 	entry  *event.Parked
 	labels [2]label
+	topic  string // instead of the route's
 	fault  *event.Fault
 	done   chan<- struct{}
 	gone   bool // its place in the store is empty: it was moved
@@ -70,7 +73,7 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
 	defer cancel()
 	defer context.AfterFunc(stopped, cancel)()
 
-	pass := replayPass{p: p, res: &res, rate: newPacer(r.Rate), touched: map[label]bool{}, burst: 1}
+	pass := replayPass{p: p, res: &res, rate: newPacer(r.Rate), topic: r.Topic, touched: map[label]bool{}, burst: 1}
 	picked, rest := r.Select, r.Canary
 	if err := pass.run(ctx, func(e *event.Parked) bool {
 		if picked != nil && !picked(e) || r.Canary > 0 && rest == 0 {
@@ -81,6 +84,7 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
 	}, &res.Acked, false); err != nil || r.Canary > 0 {
 		return res, err
 	}
+	pass.topic = ""
 	// What came meanwhile waits behind what has just gone out. The last passes keep the loop from adding to it.
 	for n := 0; ; n++ {
 		before := res.Drained
@@ -96,6 +100,7 @@ type replayPass struct {
 	p       *Pipeline
 	res     *ReplayResult
 	rate    *pacer
+	topic   string         // instead of the routes'
 	touched map[label]bool // labels of what was delivered
 	// burst is how many of one label may be on their way at once. It begins with one, so that what waits behind an event that
 	// is refused again is not sent in vain, and doubles while nothing is refused.
@@ -134,7 +139,7 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 			switch {
 			case e.Alone && wanted, wanted && !stuck[l[0]] && !stuck[l[1]]:
 				one := *e
-				chunk = append(chunk, &replayed{entry: &one, labels: l, done: done})
+				chunk = append(chunk, &replayed{entry: &one, labels: l, topic: r.topic, done: done})
 				for _, x := range l {
 					if x != (label{}) {
 						together[x]++
@@ -259,7 +264,7 @@ func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*repla
 			one.gone = true
 			continue
 		}
-		endings = append(endings, event.Ending{Order: one.entry.Order, How: how, Tombstone: k != nil || !loaded})
+		endings = append(endings, event.Ending{Order: one.entry.Order, How: how, Tombstone: k != nil || !loaded, ToTopic: one.topic})
 	}
 	if len(endings) == 0 {
 		return 0, nil
@@ -301,7 +306,7 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 	}
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	if err := p.prepareAgain(e, ev, m); err != nil {
+	if err := p.prepareAgain(e, ev, m, r.topic); err != nil {
 		f := event.AsFault(err)
 		if f == nil {
 			f = faultUnclassified("prepare an event", err)
@@ -319,11 +324,11 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 	return nil
 }
 
-func (p *Pipeline) prepareAgain(e *event.Parked, ev *event.Event, m *event.Message) error {
+func (p *Pipeline) prepareAgain(e *event.Parked, ev *event.Event, m *event.Message, topic string) error {
 	d, err := p.prepare(ev, m)
-	if e.ToTopic != "" && (err != nil || d == Drop) {
+	if topic != "" && (err != nil || d == Drop) {
 		// A person named the topic, where the routes have none for it.
-		m.Topic, d = e.ToTopic, Deliver
+		m.Topic, d = topic, Deliver
 		err = p.opts.Transformer.Transform(ev, m)
 	}
 	if err != nil {
@@ -332,8 +337,8 @@ func (p *Pipeline) prepareAgain(e *event.Parked, ev *event.Event, m *event.Messa
 	if d == Drop {
 		return faultNowDropped(e)
 	}
-	if e.ToTopic != "" {
-		m.Topic = e.ToTopic
+	if topic != "" {
+		m.Topic = topic
 	}
 	return nil
 }
@@ -346,7 +351,7 @@ func (p *Pipeline) asAccepted(order int64, ev *event.Event, m *event.Message, wa
 	}
 	changed := *ev
 	changed.Row, changed.Err = *e.Row, nil
-	return p.prepareAgain(e, &changed, m)
+	return p.prepareAgain(e, &changed, m, e.ToTopic)
 }
 
 // SkipParked closes parked events without sending them; reason is what they are counted under.

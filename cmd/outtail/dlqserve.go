@@ -78,7 +78,6 @@ type deadEntry struct {
 	Text      string             `json:"text,omitempty"`
 	Tries     int                `json:"tries"`
 	Bytes     int64              `json:"bytes"`
-	ToTopic   string             `json:"to_topic,omitempty"`
 	Edited    bool               `json:"edited,omitempty"`
 	Row       map[string]*[]byte `json:"row,omitempty"` // role to bytes (base64 in JSON); null is NULL
 }
@@ -87,7 +86,7 @@ func newDeadEntry(pipeline string, e *event.Parked) deadEntry {
 	d := deadEntry{
 		Pipeline: pipeline, Number: e.Order, ID: e.ID, Aggregate: aggregateName(e.Aggregate), Topic: e.Topic, Place: e.Place(), Tx: e.Tx, Index: e.Index, Table: e.Table,
 		Commit: e.Commit, ParkedAt: e.ParkedAt, Behind: e.Behind, Alone: e.Alone, Code: e.Code, Class: e.Class, Text: e.Text, Tries: e.Tries,
-		Bytes: e.Size, ToTopic: e.ToTopic, Edited: e.Edited,
+		Bytes: e.Size, Edited: e.Edited,
 	}
 	if e.Row == nil {
 		return d
@@ -350,7 +349,7 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 	go func() { // ends with the replay, which ends with the pipeline
 		defer close(j.done)
 		defer cancel()
-		j.result, j.err = p.Replay(running, pipeline.Replay{Select: q.picks, Canary: q.Canary, Rate: q.Rate})
+		j.result, j.err = p.Replay(running, pipeline.Replay{Select: q.picks, Canary: q.Canary, Rate: q.Rate, Topic: q.Topic})
 		r := j.result
 		said := fmt.Sprintf("%d delivered, %d behind them, %d refused, %d waiting", r.Acked, r.Drained, r.Failed, r.Waiting)
 		counts := map[string]int64{"delivered": int64(r.Acked), "behind": int64(r.Drained), "refused": int64(r.Failed), "waiting": int64(r.Waiting)}
@@ -359,12 +358,11 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 	return d.progress(q.Pipeline, j)
 }
 
-// prepareReplay records that a replay begins, and stores what a person changes, before anything is sent: another topic, another
-// payload.
+// prepareReplay records that a replay begins, and stores the payload that a person changes, before anything is sent.
 func (d *deadLetters) prepareReplay(q *deadAct) (err error) {
 	letters := d.store.DeadLetters()
 	begun := q.audit(checkpoint.ActionReplay, "", checkpoint.OutcomeBegun, nil)
-	if q.Topic == "" && !q.Edit {
+	if !q.Edit {
 		return letters.Audit(begun)
 	}
 	var orders []int64
@@ -377,7 +375,7 @@ func (d *deadLetters) prepareReplay(q *deadAct) (err error) {
 	if err != nil {
 		return err
 	}
-	if q.Edit && len(orders) != 1 {
+	if len(orders) != 1 {
 		return faultEditOne(q.Pipeline, len(orders))
 	}
 	if err := letters.Audit(begun); err != nil {
@@ -388,36 +386,18 @@ func (d *deadLetters) prepareReplay(q *deadAct) (err error) {
 			err = errors.Join(err, letters.Audit(q.audit(checkpoint.ActionReplay, "", checkpoint.OutcomeOf(err), nil)))
 		}
 	}()
-	for _, order := range orders {
-		whole, err := letters.Get(q.Pipeline, order)
-		if err != nil || whole == nil {
-			return err
-		}
-		edits := q.Edit && whole.Row != nil
-		said := ""
-		if edits {
-			was := whole.Row[event.Payload]
-			whole.Row[event.Payload] = event.Value{Set: true, Bytes: q.Payload}
-			said = fmt.Sprintf("event %s at %s: payload %s became %s", whole.ID, whole.Place(), digest(was.Bytes), digest(q.Payload))
-		}
-		err = letters.Change(q.Pipeline, order, func(e *event.Parked) (*event.Row, error) {
-			if q.Topic != "" {
-				e.ToTopic = q.Topic
-			}
-			if !q.Edit {
-				return nil, nil
-			}
-			e.Edited = true
-			return whole.Row, nil
-		})
-		if edits {
-			err = errors.Join(err, letters.Audit(q.audit(checkpoint.ActionEdit, said, checkpoint.OutcomeOf(err), nil)))
-		}
-		if err != nil {
-			return err
-		}
+	whole, err := letters.Get(q.Pipeline, orders[0])
+	if err != nil || whole == nil || whole.Row == nil {
+		return err
 	}
-	return nil
+	was := whole.Row[event.Payload]
+	whole.Row[event.Payload] = event.Value{Set: true, Bytes: q.Payload}
+	said := fmt.Sprintf("event %s at %s: payload %s became %s", whole.ID, whole.Place(), digest(was.Bytes), digest(q.Payload))
+	err = letters.Change(q.Pipeline, orders[0], func(e *event.Parked) (*event.Row, error) {
+		e.Edited = true
+		return whole.Row, nil
+	})
+	return errors.Join(err, letters.Audit(q.audit(checkpoint.ActionEdit, said, checkpoint.OutcomeOf(err), nil)))
 }
 
 func digest(b []byte) string {

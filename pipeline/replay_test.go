@@ -1,0 +1,46 @@
+package pipeline
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outtail/outtail/event"
+)
+
+// Another topic is for one replay: what it did not deliver goes where the routes say next time, and what it did is sent there again by a
+// re-run.
+func TestAReplayToAnotherTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.route.lose(map[string]bool{"a:0": true})
+		l.broker.refuse("b:0", "b:1", "c:0")
+		l.start()
+		pass(time.Second)
+		l.store.mu.Lock()
+		l.store.fail = killed // no position passes what follows
+		l.store.mu.Unlock()
+		l.log.append("a:0", "a:1", "b:0", "b:1", "c:0")
+		pass(time.Second)
+		require.Len(t, l.dead.open(), 5)
+		res, err := l.w.p.Replay(t.Context(), Replay{Topic: "other", Select: func(e *event.Parked) bool { return e.ID == "a:0" || e.ID == "c:0" }})
+		require.NoError(t, err)
+		require.Equal(t, ReplayResult{Acked: 1, Failed: 1, Drained: 1, First: res.First}, res)
+		require.Equal(t, "other", l.broker.to["a:0"], "no route is needed for it")
+		require.Equal(t, "t", l.broker.to["a:1"], "what waited behind it was not meant")
+		l.broker.refuse()
+		_, err = l.w.p.Replay(t.Context(), Replay{})
+		require.NoError(t, err)
+		require.Equal(t, "t", l.broker.to["c:0"])
+		require.NoError(t, l.end(true))
+
+		clear(l.broker.to)
+		l.start()
+		pass(time.Second)
+		require.Equal(t, map[string]string{"a:0": "other", "a:1": "t", "b:0": "t", "b:1": "t", "c:0": "t"}, l.broker.to)
+		require.NoError(t, l.end(false))
+	})
+}
