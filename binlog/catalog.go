@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"github.com/outtail/outtail/event"
 )
 
 // definition is a table's columns as the catalogue gives them, in the words that are stored with positions.
@@ -64,8 +66,12 @@ func fileNumber(name string) uint64 {
 
 // define reads a table's definition.
 func (s *Source) define(ctx context.Context, c *conn, t *table) (definition, error) {
-	r, err := c.query(ctx, fmt.Sprintf("SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME FROM information_schema.COLUMNS "+
-		"WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION", quote(t.schema), quote(t.table)))
+	where := fmt.Sprintf(" WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s", quote(t.schema), quote(t.table))
+	more := ""
+	if s.o.Kind == event.MariaDB {
+		more = hiddenSQL(where)
+	}
+	r, err := c.query(ctx, "SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME"+more+" FROM information_schema.COLUMNS"+where+" ORDER BY ORDINAL_POSITION")
 	if err != nil {
 		return nil, s.queryFault("read the columns of "+t.name, err)
 	}
@@ -74,6 +80,9 @@ func (s *Source) define(ctx context.Context, c *conn, t *table) (definition, err
 		d[i].Name, _ = r.GetString(i, 0)
 		d[i].Type, _ = r.GetString(i, 1)
 		d[i].Charset, _ = r.GetString(i, 2)
+	}
+	if more != "" && len(d) > 0 {
+		d = withHidden(d, r)
 	}
 	return d, nil
 }
@@ -191,6 +200,7 @@ func parseColumnType(text string) (column, error) {
 			c.decimals = n + 1
 		}
 	}
+	c.rowEnd = strings.HasSuffix(tail, asRowEnd)
 	c.unsigned = strings.Contains(tail, "unsigned")
 	if strings.Contains(tail, "zerofill") {
 		m, d, fraction := strings.Cut(args, ",")

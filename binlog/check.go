@@ -73,6 +73,10 @@ func (s *Source) check(ctx context.Context, c *conn) error {
 				return s.queryFault("look at table "+t.name, err)
 			}
 		}
+		if d.byTransaction() {
+			return lacks(codeFormat, "table "+t.name+" is versioned by transaction (BIGINT ROW START): MariaDB logs what is inserted into it as statements, whatever binlog_format is",
+				"version it by time, with columns of TIMESTAMP(6) or without any:\nALTER TABLE "+backtick(t.schema)+"."+backtick(t.table)+" DROP SYSTEM VERSIONING; and the columns of its period")
+		}
 		names := make([]column, len(d))
 		for i := range d {
 			names[i].name = d[i].Name
@@ -134,6 +138,7 @@ func (s *Source) createTable(t *table) string {
 }
 
 func columnNames(d definition) string {
+	d = d[:d.shown()]
 	names := make([]string, len(d))
 	for i := range d {
 		names[i] = d[i].Name

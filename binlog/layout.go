@@ -45,11 +45,12 @@ type layout struct {
 	row event.Row
 	// missing names mapped columns that the table has not.
 	missing []string
+	rowEnd  int // the field that says whether a row is of the past (versioned.go); -1 none
 }
 
 // newLayout joins a table map with the mapping. charset names the character set of a collation id.
 func newLayout(table string, columns []column, mapping event.Columns, charset func(int) string, texts charsets) *layout {
-	l := &layout{table: table, fields: make([]field, len(columns))}
+	l := &layout{table: table, fields: make([]field, len(columns)), rowEnd: slices.IndexFunc(columns, func(c column) bool { return c.rowEnd })}
 	for i, c := range columns {
 		f := field{column: c}
 		f.size, f.n = valueSize(&c)
@@ -151,19 +152,6 @@ func valueSize(c *column) (sizeKind, int) {
 	return sizeUnknown, 0
 }
 
-// agrees reports whether a definition fits the types that the log gives, and takes over what only the log says.
-func agrees(logged, defined []column) bool {
-	if len(logged) != len(defined) {
-		return false
-	}
-	for i := range logged {
-		if !kindFits(logged[i].kind, defined[i].kind) {
-			return false
-		}
-	}
-	return true
-}
-
 // kindFits compares a logged type with one derived from the catalogue's words, which know only families.
 func kindFits(logged, defined byte) bool { return family(logged) == family(defined) }
 
@@ -203,7 +191,7 @@ func merge(t *tableMap, defined []column) []column {
 		if out[i].labels == nil {
 			out[i].labels, out[i].labelsUTF8 = d.labels, true
 		}
-		out[i].width, out[i].decimals, out[i].opaque = d.width, d.decimals, d.opaque
+		out[i].width, out[i].decimals, out[i].opaque, out[i].rowEnd = d.width, d.decimals, d.opaque, d.rowEnd
 	}
 	return out
 }

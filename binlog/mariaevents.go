@@ -97,21 +97,31 @@ func (st *stream) mariaRows(h header, body []byte) error {
 	if p == nil || err != nil {
 		return err
 	}
-	if plain == evUpdateRows || plain == evUpdateRowsV1 {
+	update := plain == evUpdateRows || plain == evUpdateRowsV1
+	if update && !p.tm.maybeVersioned() {
 		return st.updated(p, 1) // compressed, they are not worth counting
 	}
-	_, rows, ok := parseRowImage(head.body)
+	img, rows, ok := parseRowImage(head.body)
+	if update && ok { // which columns the rows have afterwards
+		if ok = len(rows) >= len(img.present); ok {
+			rows = rows[len(img.present):]
+		}
+	}
 	if !ok {
 		return st.damaged("a compressed rows event cannot be read")
 	}
 	fixed := len(body) - len(rows)
 	out, err := inflatePart(append(st.inflated[:0], body[:fixed]...), rows, st.rd.limit)
 	st.inflated = out[:0]
-	if errors.Is(err, errTooLong) {
+	switch {
+	case errors.Is(err, errTooLong) && update:
+		return st.updated(p, 1)
+	case errors.Is(err, errTooLong):
 		return st.mariaWide(h, plain, body[:fixed], bytes.NewReader(rows))
-	}
-	if err != nil {
+	case err != nil:
 		return st.damaged("a compressed rows event cannot be inflated")
+	case update:
+		return st.update(plain, out)
 	}
 	h.kind = plain
 	return st.rowsEvent(h, out)

@@ -35,7 +35,7 @@ type Options struct {
 	XALimit  int64    // bytes; 0: 1 GiB
 
 	Logger *slog.Logger
-	// Filtered, where not nil, is told of rows of our tables that are no events: "updated", "deleted".
+	// Filtered, where not nil, is told of rows of our tables that are no events: "updated", "deleted", "history".
 	Filtered func(reason string, rows int)
 	// Conditions, where not nil, is told what keeps the source from working; nil clears. Keys: "spill", "xa".
 	Conditions func(key string, f *event.Fault)

@@ -196,6 +196,7 @@ func (s *Source) layout(st *stream, p *plan) (*layout, error) {
 				return nil, err
 			}
 		}
+		s.followHashes(p.tm, k, t)
 		def, err := k.proved.columns(s.charsetID)
 		if err != nil {
 			return nil, st.layoutFault(p, err.Error())
@@ -235,10 +236,13 @@ func (s *Source) plainRoom(kind byte) int {
 	return doubleRoom
 }
 
-// ambiguous reports whether a mapped column of MariaDB may be of a type that its log calls BINARY(n).
+// ambiguous reports whether a mapped column of MariaDB may be of a type that its log calls BINARY(n), or the table a versioned one.
 func (s *Source) ambiguous(t *tableMap) bool {
 	if s.o.Kind != event.MariaDB {
 		return false
+	}
+	if t.maybeVersioned() {
+		return true
 	}
 	for _, m := range s.o.Columns {
 		if m.Column == "" || m.IsConst {

@@ -269,7 +269,7 @@ func (d definition) apply(edits []edit, charset string) (out definition, ok bool
 		if e.what != editAdd && (e.what != editModify || find(d, e.old) < 0) || find(out, e.col.Name) >= 0 {
 			return nil, false // the server would have refused it: the definition was another one
 		}
-		at := len(out)
+		at := out.shown()
 		switch {
 		case e.first:
 			at = 0
@@ -300,7 +300,7 @@ func (d definition) reads(o definition) bool {
 	return slices.EqualFunc(d, o, func(a, b defColumn) bool {
 		x, errX := parseColumnType(a.Type)
 		y, errY := parseColumnType(b.Type)
-		return errX == nil && errY == nil && equalFold(a.Name, b.Name) && family(x.kind) == family(y.kind) && x.unsigned == y.unsigned && x.opaque == y.opaque &&
+		return errX == nil && errY == nil && equalFold(a.Name, b.Name) && family(x.kind) == family(y.kind) && x.unsigned == y.unsigned && x.opaque == y.opaque && x.rowEnd == y.rowEnd &&
 			x.width == y.width && x.decimals == y.decimals && slices.EqualFunc(x.labels, y.labels, func(l, m []byte) bool { return string(l) == string(m) }) &&
 			(a.Charset == b.Charset || a.Charset == charsetUnsaid || b.Charset == charsetUnsaid)
 	})

@@ -118,17 +118,18 @@ func (l *layout) decode(s *segment, ev *event.Event, img rowImage, b []byte) (re
 	return b, badColumn, bad, nil
 }
 
-// countRows counts the rows of an update (two images each) or delete event, as far as they can be told apart by their types alone.
-func (t *tableMap) countRows(b []byte, update bool) (n int) {
+// countRows counts the rows of an update (two images each) or delete event, as far as they can be told apart by their types alone, and
+// how many of the updates end a row of a versioned table, whose column rowEnd says so (-1 is none).
+func (t *tableMap) countRows(b []byte, update bool, rowEnd int) (n, ended int) {
 	first, b, ok := parseRowImage(b)
 	if !ok || first.columns != len(t.columns) {
-		return 0
+		return 0, 0
 	}
 	images := []rowImage{first}
 	if update {
 		size := (first.columns + 7) / 8
 		if len(b) < size {
-			return 0
+			return 0, 0
 		}
 		second := rowImage{columns: first.columns, present: b[:size]}
 		for i := range first.columns {
@@ -137,20 +138,25 @@ func (t *tableMap) countRows(b []byte, update bool) (n int) {
 		images, b = append(images, second), b[size:]
 	}
 	for len(b) > 0 {
+		var until []byte
 		for i := range images {
-			if b, ok = t.skipRow(&images[i], b); !ok {
-				return n
+			if until, b, ok = t.skipRow(&images[i], b, rowEnd); !ok {
+				return n, ended
 			}
 		}
 		n++
+		if past(until) {
+			ended++
+		}
 	}
-	return n
+	return n, ended
 }
 
-func (t *tableMap) skipRow(img *rowImage, b []byte) (rest []byte, ok bool) {
+// skipRow finds the end of a row, and on the way the value of one of its columns: nil where it has none.
+func (t *tableMap) skipRow(img *rowImage, b []byte, want int) (v, rest []byte, ok bool) {
 	nulls := (img.count + 7) / 8
 	if len(b) < nulls {
-		return nil, false
+		return nil, nil, false
 	}
 	null := b[:nulls]
 	b = b[nulls:]
@@ -166,11 +172,15 @@ func (t *tableMap) skipRow(img *rowImage, b []byte) (rest []byte, ok bool) {
 		}
 		f := field{column: t.columns[i]}
 		f.size, f.n = valueSize(&f.column)
-		if _, b, ok = f.valueEnd(b); !ok {
-			return nil, false
+		var value []byte
+		if value, b, ok = f.valueEnd(b); !ok {
+			return nil, nil, false
+		}
+		if i == want {
+			v = value
 		}
 	}
-	return b, true
+	return v, b, true
 }
 
 // fill renders a value for each role that wants it; where one cannot be rendered, it stays unset, and the column and why are told.

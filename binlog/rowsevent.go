@@ -107,6 +107,17 @@ func (st *stream) rowsEvent(h header, body []byte) error {
 	}
 	tx := st.txRef(h)
 	for len(rows) > 0 {
+		if p.layout.rowEnd >= 0 {
+			until, rest, ok := p.tm.skipRow(&img, rows, p.layout.rowEnd)
+			if !ok {
+				return st.rowFault(p, errRows)
+			}
+			if past(until) {
+				st.pastRow()
+				rows = rest
+				continue
+			}
+		}
 		counts, wanted := st.tx.place(st.again)
 		if !wanted {
 			// Its place is counted, its values are not wanted: delivered before, by the stored prefix, or to be later.
@@ -243,9 +254,27 @@ func (st *stream) update(kind byte, body []byte) error {
 	}
 	rows := 1 // nobody counts those of a partial update (JSON)
 	if kind != evPartialUpdateRows {
-		rows = max(1, p.tm.countRows(head.body, true))
+		rowEnd, err := st.rowEnd(p)
+		if err != nil {
+			return err
+		}
+		n, ended := p.tm.countRows(head.body, true, rowEnd)
+		if ended > 0 {
+			st.filtered("deleted", ended)
+			if n == ended {
+				return nil
+			}
+		}
+		rows = max(1, n-ended)
 	}
 	return st.updated(p, rows)
+}
+
+// filtered counts rows that are no events; those of a second reading were counted in the first.
+func (st *stream) filtered(reason string, rows int) {
+	if !st.again.flowing() {
+		st.s.o.Filtered(reason, rows)
+	}
 }
 
 func (st *stream) updated(p *plan, rows int) error {
@@ -264,9 +293,7 @@ func (st *stream) deleted(kind byte, body []byte) error {
 	if p == nil || err != nil {
 		return err
 	}
-	if st.again.flowing() {
-		return nil
-	}
-	st.s.o.Filtered("deleted", max(1, p.tm.countRows(head.body, false)))
+	n, _ := p.tm.countRows(head.body, false, -1)
+	st.filtered("deleted", max(1, n))
 	return nil
 }

@@ -57,8 +57,10 @@ type column struct {
 	// labelsUTF8: the labels came from the catalogue through a utf8mb4 connection, not from the log in the column's charset.
 	labelsUTF8 bool
 	opaque     opaque
-	width      int // ZEROFILL: printed with this many digits at least
-	decimals   int // FLOAT(M,D), DOUBLE(M,D): D+1; 0 as many as needed
+	nullable   bool
+	rowEnd     bool // MariaDB: until when a row of a versioned table was current
+	width      int  // ZEROFILL: printed with this many digits at least
+	decimals   int  // FLOAT(M,D), DOUBLE(M,D): D+1; 0 as many as needed
 }
 
 // opaque is a MariaDB type whose bytes in the log are not its text. The log calls it BINARY(n); only the catalogue knows better.
@@ -150,6 +152,9 @@ func parseTableMap(body []byte, maria bool) (*tableMap, error) {
 	null := (int(n) + 7) / 8
 	if len(rest) < null {
 		return nil, errTableMap
+	}
+	for i := range t.columns {
+		t.columns[i].nullable = rest[i/8]>>(i%8)&1 == 1
 	}
 	return t, t.optional(rest[null:])
 }

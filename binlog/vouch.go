@@ -228,7 +228,7 @@ func columnType(s string) (kind, charset string, err error) {
 		tail = t[end+1:]
 	}
 	words := strings.Fields(tail)
-	unsigned, zerofill := false, false
+	unsigned, zerofill, mark := false, false, ""
 	for i := 0; i < len(words); i++ {
 		after := ""
 		if i+1 < len(words) {
@@ -248,6 +248,9 @@ func columnType(s string) (kind, charset string, err error) {
 				charset, _, _ = strings.Cut(after, "_")
 			}
 			i++
+		case (w == "generated" || w == "as") && rowMark(words[i:]) != "":
+			mark = rowMark(words[i:])
+			i = len(words)
 		case w == "default" || w == "comment" || w == "generated" || w == "as" || w == "check" || w == "on":
 			// Free text and expressions follow, in which any word may occur; what counts comes before them.
 			i = len(words)
@@ -259,7 +262,7 @@ func columnType(s string) (kind, charset string, err error) {
 	if zerofill {
 		kind += " zerofill"
 	}
-	return kind, charset, nil
+	return kind + mark, charset, nil
 }
 
 // keyWord reports whether an item of a table's definition that begins so is no column.

@@ -30,6 +30,7 @@ type wideRows struct {
 	col    int  // the field that is read
 	bit    int  // its place among the present ones
 	skip   bool // the row was delivered before, or is to be later
+	past   bool // it is one of the past, of a versioned table
 	counts bool // it has a place in the transaction
 
 	row    event.Event
@@ -118,7 +119,7 @@ func (w *wideRows) whole() error {
 	case wideNulls:
 		w.null = append(w.null[:0], w.item...)
 		w.row = event.Event{Row: w.p.layout.row}
-		w.seg.buf, w.size, w.bad, w.column = w.seg.buf[:0], 0, nil, ""
+		w.seg.buf, w.size, w.bad, w.column, w.past = w.seg.buf[:0], 0, nil, "", false
 		w.counts, w.skip = w.st.tx.place(w.st.again)
 		w.skip = !w.skip
 		w.col, w.bit = -1, -1
@@ -138,7 +139,7 @@ func (w *wideRows) whole() error {
 func (w *wideRows) value(n int) bool {
 	f := &w.p.layout.fields[w.col]
 	w.item = w.item[:0]
-	if len(f.wanted) == 0 || w.skip {
+	if (len(f.wanted) == 0 || w.skip) && !f.rowEnd {
 		w.pass = n
 		return n > 0
 	}
@@ -156,6 +157,9 @@ func (w *wideRows) value(n int) bool {
 
 func (w *wideRows) render() {
 	f := &w.p.layout.fields[w.col]
+	if f.rowEnd {
+		w.past = past(w.item)
+	}
 	at := len(w.seg.buf)
 	if column, bad := f.fill(&w.seg, &w.row, w.item); bad != nil && w.bad == nil {
 		w.column, w.bad = column, bad
@@ -199,6 +203,11 @@ func (w *wideRows) next() error {
 // end takes in the row.
 func (w *wideRows) end() error {
 	st := w.st
+	if w.past {
+		st.tx.raw-- // it has no number
+		st.pastRow()
+		return nil
+	}
 	if w.skip {
 		if w.counts {
 			st.tx.rows++

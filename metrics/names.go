@@ -95,7 +95,7 @@ func Table() []Metric {
 		},
 		{
 			Name: eventsFiltered, Type: counter, Labels: []string{"reason"}, Unit: "events",
-			Tells: "What is not sent: `dropped` by a rule; `skipped` by a policy or a person, `expired` by dead_letters.retention; rows of an outbox table that were `updated` (UPDATE, REPLACE, ON DUPLICATE KEY UPDATE) or `deleted` (MySQL, MariaDB).",
+			Tells: "What is not sent: `dropped` by a rule; `skipped` by a policy or a person, `expired` by dead_letters.retention; rows of an outbox table that were `updated` (UPDATE, REPLACE, ON DUPLICATE KEY UPDATE) or `deleted` (MySQL, MariaDB); rows of the past of a versioned table, `history` (MariaDB).",
 			Do:    "`dropped`, more than expected: read the routes with `outtail validate`. `updated`: whoever writes rewrites events instead of inserting them; see `on_update`.",
 		},
 		{
