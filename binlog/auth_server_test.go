@@ -73,11 +73,14 @@ const long = "0123456789abcdefghijklmnopqrstuvwxyz-0123456789abcdefghijklmnopqrs
 func TestB141LoggingInToMariaDB(t *testing.T) {
 	b := newBench(t, servers.MySQLWith(t, harness.MySQLOptions{MariaDB: true}))
 	b.kind = event.MariaDB
-	b.run(t, "CREATE TABLE outbox "+outboxColumns)
+	b.run(t, "CREATE TABLE outbox "+outboxColumns, "INSTALL SONAME 'auth_ed25519'")
 	o := b.options(t, "outbox")
 	for name, c := range map[string]struct{ identified, password string }{
 		"mysql_native_password":        {"IDENTIFIED VIA mysql_native_password USING PASSWORD('p^w%@/:# s')", "p^w%@/:# s"},
 		"mysql_native_password, empty": {"IDENTIFIED VIA mysql_native_password USING PASSWORD('')", ""},
+		"ed25519":                      {"IDENTIFIED VIA ed25519 USING PASSWORD('p^w%@/:# s')", "p^w%@/:# s"},
+		"ed25519, a long password":     {"IDENTIFIED VIA ed25519 USING PASSWORD('" + long + "')", long},
+		"the second of two ways":       {"IDENTIFIED VIA unix_socket OR ed25519 USING PASSWORD('x')", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := o
@@ -88,6 +91,15 @@ func TestB141LoggingInToMariaDB(t *testing.T) {
 			requireFault(t, err, "OT3002", event.Environment)
 		})
 	}
+	t.Run("a way to log in that nobody here speaks", func(t *testing.T) {
+		b.run(t, "INSTALL SONAME 'auth_pam_v1'")
+		o := o
+		o.User = b.account(t, "IDENTIFIED VIA pam")
+		_, err := tryOpen(t, o, event.Checkpoint{})
+		f := requireFault(t, err, "OT3002", event.Environment)
+		require.Contains(t, f.Error(), "dialog")
+		require.Contains(t, f.Hint, "ALTER USER '"+o.User+"'@'%' IDENTIFIED VIA ed25519")
+	})
 	t.Run("a way to log in that only the server's host has", func(t *testing.T) {
 		o := o
 		o.User = b.account(t, "IDENTIFIED VIA unix_socket")

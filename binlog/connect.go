@@ -239,6 +239,13 @@ func (s *Source) connectFault(err error) *event.Fault {
 			f.Hint = "check tls.mode, tls.ca, tls.cert and tls.key; the server's certificates: SHOW VARIABLES LIKE 'ssl%'"
 		}
 	// An authentication method that the client cannot do, or an exchange that broke: errors without a type.
+	case strings.Contains(err.Error(), "auth plugin"):
+		f.Code, f.Text = codeAuth, "user "+s.o.User+" logs in by a way that outtail does not know"
+		how := "WITH caching_sha2_password BY '…';"
+		if s.o.Kind == event.MariaDB {
+			how = "VIA ed25519 USING PASSWORD('…');   (INSTALL SONAME 'auth_ed25519', or mysql_native_password)"
+		}
+		f.Hint = fmt.Sprintf("on the server: ALTER USER '%s'@'%%' IDENTIFIED %s", s.o.User, how)
 	case strings.Contains(err.Error(), "auth"):
 		f.Code, f.Text = codeAuth, "authentication failed"
 		f.Hint = "check user and password"

@@ -15,8 +15,8 @@ export DOCKER_BUILDKIT=0 LC_ALL=C
 # image | Debian suite | packages | folder and build arguments
 specs='
 mysql:9.7|sid|mysql-server-core,mysql-client-core,gzip|mysql VERSION=9.7
-mariadb:10.11|bookworm|mariadb-server-core,mariadb-client-core,gzip|mariadb VERSION=10.11
-mariadb:11.8|trixie|mariadb-server-core,mariadb-client-core,gzip|mariadb VERSION=11.8
+mariadb:10.11|bookworm|mariadb-server-core,mariadb-client-core,gzip+mariadb-server|mariadb VERSION=10.11
+mariadb:11.8|trixie|mariadb-server-core,mariadb-client-core,gzip+mariadb-server|mariadb VERSION=11.8
 postgres:15|bookworm|postgresql-15|postgres PG=15
 postgres:17|trixie|postgresql-17|postgres PG=17
 pgbouncer:1.18|bookworm|pgbouncer|pgbouncer VERSION=1.18
@@ -50,11 +50,17 @@ build() { # a line of specs
 	# The packages and what they need, as one layer; it is kept for the next change of our own files.
 	base=outtail-test/base:$(echo "$suite $packages" | sha256sum | cut -c1-12)
 	if ! docker image inspect "$base" >/dev/null 2>&1; then
-		mmdebstrap --quiet --variant=essential --include="$packages" \
+		local hooks=(--essential-hook='mkdir -p "$1/usr/share/man/man1"')
+		if [[ $packages == *+* ]]; then
+			# Of the package behind the plus only the ways to log in, without all that it needs.
+			hooks+=(--customize-hook='cd "$1/tmp" && APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -qq download '"${packages#*+}"' &&
+				dpkg-deb --fsys-tarfile ./*.deb | tar -x -C "$1" --wildcards "./usr/lib/mysql/plugin/auth_*.so" && rm ./*.deb')
+		fi
+		mmdebstrap --quiet --variant=essential --include="${packages%+*}" \
 			--aptopt='Acquire::Check-Valid-Until "false"' --aptopt='Acquire::Check-Date "false"' --aptopt='Acquire::Languages "none"' \
 			--dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
 			--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/mysql-test/*' \
-			--essential-hook='mkdir -p "$1/usr/share/man/man1"' \
+			"${hooks[@]}" \
 			"$suite" "$tmp/root.tar" "$(mirror)"
 		docker import --change 'ENV LANG=C.UTF-8' "$tmp/root.tar" "$base" >/dev/null
 		rm "$tmp/root.tar"
