@@ -41,6 +41,8 @@ const (
 	codeTriggers    = "OT8053" // doctor: triggers on the tables
 	codeFlavour     = "OT8054" // doctor: MySQL or MariaDB
 	codeCompression = "OT8055" // doctor: compression of the binary log
+	codeChanges     = "OT8056" // doctor: the tables' columns since the stored position
+	codeWriters     = "OT8057" // doctor: triggers, views and routines that write to the tables while statements are logged
 
 	codeBrokers  = "OT8080" // doctor: a broker can be reached and lets the user in
 	codeTopic    = "OT8081" // doctor: the topics of constant routes exist and may be written

@@ -171,6 +171,7 @@ func collectMySQL(ctx context.Context, o *MySQL) (*myFacts, *Finding) {
 		{"the stored position", myStored},
 		{"replicas", myReplicas},
 		{"tables", myTables},
+		{"what writes to them", myWriters},
 		{"prepared XA transactions", myXA},
 	} {
 		if err := step.ask(ctx, a, o, f); err != nil {
@@ -318,6 +319,9 @@ func myStored(ctx context.Context, _ myAsk, o *MySQL, f *myFacts) error {
 	}
 	if o.Resume != nil && !f.Stored.Position.IsZero() && f.Stored.Position.Kind == o.Kind && f.Vars["log_bin"] == "ON" && len(f.Missing) == 0 {
 		f.Resume = o.Resume(ctx, f.Stored)
+		if o.Changes != nil && f.Resume == nil {
+			f.Changes, f.ChangeErr = o.Changes(ctx, f.Stored)
+		}
 	}
 	return nil
 }
@@ -407,6 +411,23 @@ func myTables(_ context.Context, a myAsk, o *MySQL, f *myFacts) error {
 			t.Triggers = append(t.Triggers, r[0])
 		}
 		f.Tables = append(f.Tables, t)
+	}
+	return nil
+}
+
+// myWriters looks for them where it matters: where statements are logged, they hide what they write.
+func myWriters(ctx context.Context, _ myAsk, o *MySQL, f *myFacts) error {
+	if o.Writers == nil || f.Vars["binlog_format"] == "" || strings.EqualFold(f.Vars["binlog_format"], "ROW") || len(f.Missing) > 0 {
+		return nil
+	}
+	f.Writers, f.WriterErr = o.Writers(ctx)
+	// Only triggers of tables that the user has TRIGGER for show.
+	seen := map[string]bool{}
+	for _, t := range f.Tables {
+		if s := t.Name.schema; !seen[s] {
+			seen[s] = true
+			f.Hidden = append(f.Hidden, hidden{"triggers of all tables of " + s, "TRIGGER", "GRANT TRIGGER ON " + backtick(s) + ".* TO " + f.account() + ";"})
+		}
 	}
 	return nil
 }

@@ -30,8 +30,10 @@ func judgeMySQL(o *MySQL, f *myFacts) list {
 	f.judgePrivileges(&l)
 	f.judgeIDs(&l, o)
 	f.judgeTables(&l, o)
+	f.judgeWriters(&l)
 	f.judgeExpiry(&l)
 	f.judgeNeeded(&l, o)
+	f.judgeChanges(&l)
 	f.judgeRest(&l, o)
 	l.hide(f.Hidden)
 	return l
@@ -106,6 +108,17 @@ func (f *myFacts) judgeLog(l *list) {
 	default:
 		l.add(Note, codeGTID, "gtid_mode is "+mode, "positions are file and offset, which mean nothing on another server: after a failover a person has to decide where to go on",
 			"SET PERSIST enforce_gtid_consistency = ON;\nSET PERSIST gtid_mode = OFF_PERMISSIVE; SET PERSIST gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON;")
+	}
+}
+
+// judgeWriters: a statement that is logged as such says nothing of what a trigger, view or routine behind it inserts.
+func (f *myFacts) judgeWriters(l *list) {
+	repair := f.global("binlog_format", "'ROW'") + "\nsessions that are open keep the old value: restart the services that write"
+	if f.WriterErr != nil {
+		l.add(Warning, codeWriters, "which triggers, views and routines write to the tables could not be asked: "+plainCause(f.WriterErr), "what they insert by a statement that is logged as such is not in the log", repair)
+	}
+	for _, w := range f.Writers {
+		l.add(Error, codeWriters, "the "+w+" inserts rows of the outbox while binlog_format is "+f.Vars["binlog_format"], "the log has the statement that used it, not what it inserted: such rows cannot be sent, and reading stops there", repair)
 	}
 }
 

@@ -37,6 +37,37 @@ func (f *myFacts) judgeNeeded(l *list, o *MySQL) {
 	f.judgeLeft(l, o, there)
 }
 
+// judgeChanges says whether rows that wait in the log can be read, where tables were changed since the stored position.
+func (f *myFacts) judgeChanges(l *list) {
+	if f.ChangeErr != nil {
+		l.add(Warning, codeChanges, "whether the tables were changed since the stored position could not be looked at: "+plainCause(f.ChangeErr), "a start looks, and stops at rows whose columns cannot be proved", "")
+		return
+	}
+	named := strings.EqualFold(f.Vars["binlog_row_metadata"], "FULL")
+	for _, c := range f.Changes {
+		times := count(c.Changes, "time")
+		accept := func(at, columns string) string {
+			return "with the columns that the table had there:\nouttail schema accept -c FILE --pipeline P --table " + c.Table + " --at " + at + " --columns '" + strings.ReplaceAll(columns, "'", `'\''`) + "' --reason R\n" +
+				"and for what is written from now on: " + f.global("binlog_row_metadata", "'FULL'")
+		}
+		switch {
+		case c.Changes < 0:
+			l.add(Note, codeChanges, "the columns of "+c.Table+" are others than at the stored position, and the log between could not be followed to its end", "a start follows it, and stops at rows whose columns cannot be proved", "")
+		case c.Unproved == "":
+			l.ok(codeChanges, "%s was changed %s since the stored position, first at %s, in ways that can be followed", c.Table, times, c.First)
+		case named:
+			l.add(Note, codeChanges, c.Table+" was changed since the stored position, and what its columns were in between is only known where the log names them: "+c.Unproved, "rows that were written before binlog_row_metadata was FULL stop a start there", "")
+		case c.Changes == 0:
+			p := f.Stored.Position
+			l.add(Warning, codeChanges, "the columns of "+c.Table+" are others than at the stored position, and the log does not show what changed them (sql_log_bin = 0, or a change on a replica)",
+				"a start reads what was written since by the old columns, and stops at the first row that does not fit them (OT3029)", accept(p.File+":"+strconv.FormatUint(p.Pos, 10), c.Now))
+		default:
+			l.add(Warning, codeChanges, c.Table+" was changed "+times+" since the stored position, first at "+c.First+", and what its columns were in between cannot be proved: "+c.Unproved,
+				"a start stops at rows that were written in between, if there are any (OT3029). Before all of them the columns were: "+c.Stored, accept(c.First, c.Now))
+		}
+	}
+}
+
 // judgeLeft says how long what is needed lasts. A file is purged when its last write is older than the retention, and the
 // file of the position was written to at least until about the time when the position was saved.
 func (f *myFacts) judgeLeft(l *list, o *MySQL, there string) {

@@ -31,6 +31,10 @@ type MySQL struct {
 	// Resume asks the server whether a session could go on after the stored position, as a start would: the Safety fault that a
 	// start would stop with, or why it could not be asked.
 	Resume func(context.Context, event.Checkpoint) error
+	// Changes says what became of the tables' columns since the stored position.
+	Changes func(context.Context, event.Checkpoint) ([]ColumnsChange, error)
+	// Writers names what writes to the tables without being named in a statement: triggers, views, routines.
+	Writers func(context.Context) ([]string, error)
 	// Now is the time, to judge how old the stored position is.
 	Now func() time.Time
 }
@@ -56,6 +60,15 @@ func CheckMySQL(ctx context.Context, o MySQL) Part {
 	return part
 }
 
+// ColumnsChange is what became of a table's columns since the stored position, where the log does not name them itself.
+type ColumnsChange struct {
+	Table       string
+	Changes     int    // statements in the log that changed them; -1 the log behind the position could not be read to its end
+	First       string // where the first one is, FILE:POS
+	Stored, Now string // definitions; Now is "" where the table is gone
+	Unproved    string // why rows between the first and the last of them cannot be read; "" they can
+}
+
 // myFacts is what a server says.
 type myFacts struct {
 	Vars    map[string]string // global variables; absent: this version has none of the name
@@ -74,6 +87,10 @@ type myFacts struct {
 	Stored    event.Checkpoint
 	StoredErr error
 	Resume    error // see MySQL.Resume
+	Changes   []ColumnsChange
+	ChangeErr error
+	Writers   []string
+	WriterErr error
 	Replicas  []myReplica
 	ReplicaOf string // host of the server that it replicates from
 	Halted    string // why it does not, at the moment

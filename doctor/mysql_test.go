@@ -121,6 +121,31 @@ func TestJudgeMySQL(t *testing.T) {
 		{"old, and in the newest file", func(_ *MySQL, f *myFacts) {
 			f.Stored.SavedAt, f.Stored.Position.File = noon.Add(-60*24*time.Hour), "binlog.000002"
 		}, nil},
+		{"columns changed in ways that can be followed", func(_ *MySQL, f *myFacts) {
+			f.Changes = []ColumnsChange{{Table: "shop.outbox", Changes: 2, First: "binlog.000001:950"}}
+		}, nil},
+		{"columns changed, and nobody knows how", func(_ *MySQL, f *myFacts) {
+			f.Vars["binlog_row_metadata"] = "MINIMAL"
+			f.Changes = []ColumnsChange{{Table: "shop.outbox", Changes: 2, First: "binlog.000001:950", Stored: "id int", Now: "id int, kind enum('a')", Unproved: "it is not understood"}}
+		}, []expectation{
+			{Note, codeMetadata, "FULL is recommended", ""},
+			{Warning, codeChanges, "changed 2 times", `outtail schema accept -c FILE --pipeline P --table shop.outbox --at binlog.000001:950 --columns 'id int, kind enum('\''a'\'')' --reason R`},
+		}},
+		{"columns changed behind the log's back", func(_ *MySQL, f *myFacts) {
+			f.Vars["binlog_row_metadata"] = "MINIMAL"
+			f.Changes = []ColumnsChange{{Table: "shop.outbox", Stored: "id int", Now: "id bigint", Unproved: "the log does not show it"}}
+		}, []expectation{{Note, codeMetadata, "FULL is recommended", ""}, {Warning, codeChanges, "sql_log_bin", "--at binlog.000001:900 --columns 'id bigint'"}}},
+		{"columns changed, which the log names", func(_ *MySQL, f *myFacts) {
+			f.Changes = []ColumnsChange{{Table: "shop.outbox", Changes: 2, First: "binlog.000001:950", Unproved: "it is not understood"}}
+		}, one(expectation{Note, codeChanges, "only known where the log names them", ""})},
+		{"columns changed far away", func(_ *MySQL, f *myFacts) { f.Changes = []ColumnsChange{{Table: "shop.outbox", Changes: -1}} }, one(expectation{Note, codeChanges, "could not be followed", ""})},
+		{"changes could not be asked", func(_ *MySQL, f *myFacts) { f.ChangeErr = errors.New("connection reset") }, one(expectation{Warning, codeChanges, "connection reset", ""})},
+		{"a trigger that writes while statements are logged", func(_ *MySQL, f *myFacts) {
+			f.Vars["binlog_format"], f.Writers = "MIXED", []string{"trigger shop.after_order (into shop.outbox)"}
+		}, []expectation{{Error, codeFormat, "MIXED", ""}, {Error, codeWriters, "the trigger shop.after_order (into shop.outbox) inserts", "SET PERSIST binlog_format = 'ROW';"}}},
+		{"what writes could not be asked", func(_ *MySQL, f *myFacts) {
+			f.Vars["binlog_format"], f.WriterErr = "MIXED", errors.New("connection reset")
+		}, []expectation{{Error, codeFormat, "MIXED", ""}, {Warning, codeWriters, "connection reset", "binlog_format = 'ROW'"}}},
 		{"another server, by GTID", set("server_uuid", "bbb"), one(expectation{Note, codeNeeded, "another one", ""})},
 		{"by file", func(_ *MySQL, f *myFacts) { byFile(f) }, one(noGTID)},
 		{"nothing stored", func(_ *MySQL, f *myFacts) { f.Stored = event.Checkpoint{} }, nil},

@@ -146,6 +146,14 @@ func doctorMySQL(cfg *config.Config, p config.Pipeline, stored doctor.Stored) do
 		Kind: o.Kind, Host: o.Host, Port: o.Port, User: o.User, Password: o.Password, Database: o.Database, TLS: doctor.TLS(o.TLS),
 		Tables: o.Tables, Columns: o.Columns, ReplicaID: id, ReplicaUUID: uuid, ReplicaHost: o.ReportHost(), Start: o.Start.Mode, RowLimit: int64(o.RowLimit), Stored: stored,
 		Resume: func(ctx context.Context, cp event.Checkpoint) error { return binlog.CheckResume(ctx, o, cp) },
+		Changes: func(ctx context.Context, cp event.Checkpoint) (out []doctor.ColumnsChange, err error) {
+			changes, err := binlog.CheckColumns(ctx, o, cp)
+			for _, c := range changes {
+				out = append(out, doctor.ColumnsChange(c))
+			}
+			return out, err
+		},
+		Writers: func(ctx context.Context) ([]string, error) { return binlog.Writers(ctx, o) },
 	}
 }
 

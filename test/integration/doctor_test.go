@@ -184,6 +184,21 @@ func TestDoctorOnMySQL(t *testing.T) {
 			repaired(s, c.code, c.exit, c.says, sql)
 		})
 	}
+	t.Run("a trigger writes while statements are logged", func(t *testing.T) {
+		sql("CREATE TABLE purchases (id CHAR(36)); CREATE TRIGGER after_order AFTER INSERT ON purchases FOR EACH ROW INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type) VALUES (NEW.id, 'order', NEW.id, 'order.changed')")
+		sql("CREATE VIEW events AS SELECT * FROM outbox; GRANT TRIGGER, SHOW VIEW ON `" + db.DB + "`.* TO '" + user + "'@'%'")
+		require.Empty(t, of(doctor(s, 0), "OT8057"), "rows are logged")
+		sql("SET GLOBAL binlog_format = 'STATEMENT'")
+		found := of(doctor(s, 3), "OT8057")
+		require.Len(t, found, 2)
+		says := found[0].Found + found[1].Found
+		require.Contains(t, says, "the trigger "+db.DB+".after_order")
+		require.Contains(t, says, "the view "+db.DB+".events")
+		repair, _, _ := strings.Cut(found[0].Repair, "\n")
+		sql(repair)
+		require.Empty(t, of(doctor(s, 0), "OT8057"))
+		sql("DROP TABLE purchases; DROP VIEW events")
+	})
 	t.Run("what is needed was purged", func(t *testing.T) {
 		s.InsertUnseen(1, "order.changed")
 		sql("FLUSH BINARY LOGS")

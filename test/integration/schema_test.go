@@ -2,6 +2,7 @@ package integration
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,12 @@ func TestColumnsThatNobodyStored(t *testing.T) {
 	server.Exec(t, db.DB, "ALTER TABLE outbox DROP COLUMN moved; RENAME TABLE outbox TO away, away TO outbox")
 	s.Insert(1)
 
+	warned := of(doctor(s, 1), "OT8056")
+	require.Len(t, warned, 1)
+	require.Contains(t, warned[0].Found, db.DB+".outbox was changed 3 times since the stored position, first at ")
+	require.Contains(t, warned[0].Found, "is not understood")
+	require.Regexp(t, printedVouch, warned[0].Repair)
+	require.Contains(t, warned[0].Repair, "SET PERSIST binlog_row_metadata = 'FULL';")
 	stderr := s.Stops(4, "OT3029", "Before the last change that was seen they were: id char(36) character set ", "In the server's catalogue they are now: id char(36) ")
 	m := printedVouch.FindStringSubmatch(stderr)
 	require.NotNil(t, m, stderr)
@@ -57,4 +64,18 @@ func TestColumnsThatNobodyStored(t *testing.T) {
 		require.Equal(t, "order.changed", scene.Header(r, "event_type"))
 		require.JSONEq(t, `{"id": "`+scene.Header(r, "id")+`"}`, string(r.Value))
 	}
+
+	server.Exec(t, db.DB, "ALTER TABLE outbox ADD COLUMN a INT; ALTER TABLE outbox ADD COLUMN b INT FIRST")
+	s.Insert(1)
+	require.True(t, slices.ContainsFunc(doctor(s, 0), func(d diagnosis) bool {
+		return d.Code == "OT8056" && d.Severity == "ok" && strings.Contains(d.Found, "was changed 2 times")
+	}))
+	s.Prove()
+	server.Exec(t, db.DB, "SET SESSION sql_log_bin = 0; ALTER TABLE outbox DROP COLUMN b")
+	warned = of(doctor(s, 1), "OT8056")
+	require.Len(t, warned, 1)
+	require.Contains(t, warned[0].Found, "the log does not show what changed them")
+	require.Contains(t, warned[0].Repair, "--columns 'id char(36)")
+	server.Exec(t, db.DB, "SET SESSION sql_log_bin = 0; ALTER TABLE outbox ADD COLUMN b INT FIRST")
+	require.Empty(t, of(doctor(s, 0), "OT8056"))
 }
