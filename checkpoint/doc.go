@@ -15,7 +15,7 @@
 // Layout of the file. Pipelines have a level of their own so that no pipeline's name can collide with ours.
 //
 //	meta                      format -> "1"
-//	pipelines / <name>        current -> record
+//	pipelines / <name>        current -> record; stop -> record of the finding that it stopped at, until a position is stored again
 //	pipelines / <name> / history   8-byte big-endian Unix nanoseconds -> record
 //	pipelines / <name> / depends   hash -> record, what history records refer to (it is large and rarely changes)
 //	audit                     8-byte big-endian sequence -> record

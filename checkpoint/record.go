@@ -20,6 +20,10 @@ func placeCurrent(pipeline string) []byte {
 	return []byte("/" + bucketPipelines + "/" + pipeline + "/" + keyCurrent)
 }
 
+func placeStop(pipeline string) []byte {
+	return []byte("/" + bucketPipelines + "/" + pipeline + "/" + keyStop)
+}
+
 func placeIn(pipeline, bucket string, key []byte) []byte {
 	return place([]byte("/"+bucketPipelines+"/"+pipeline+"/"+bucket), key)
 }

@@ -59,6 +59,9 @@ func (s *Store) Save(ctx context.Context, entries map[string]event.Checkpoint) e
 			if err := putCurrent(tx, name, cp); err != nil {
 				return err
 			}
+			if err := dropStop(tx, name); err != nil {
+				return err
+			}
 			if last, ok := s.lastRec[name]; ok && !historyDue(last, now) {
 				continue
 			}

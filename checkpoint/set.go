@@ -116,6 +116,9 @@ func (s *Store) act(ctx context.Context, a act, pipeline string, change func(sto
 			Outcome: OutcomeDone, Counts: a.counts, After: &after,
 		}
 		if a.moves {
+			if err := dropStop(tx, pipeline); err != nil {
+				return err
+			}
 			entry.Range = &Range{From: before.Position.String(), To: after.Position.String()}
 		}
 		if !before.IsZero() {

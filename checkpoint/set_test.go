@@ -97,6 +97,32 @@ func TestAnAcceptanceOutlivesASet(t *testing.T) {
 	require.Equal(t, []string{"OT5007"}, got.Accepted, "both are meant for the next start")
 }
 
+func TestAStopIsKeptUntilThePipelineGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir})
+	last := func() Stop {
+		stop, err := s.LastStop("orders")
+		require.NoError(t, err)
+		return stop
+	}
+	require.Zero(t, last())
+	stop := Stop{Code: "OT3028", Place: "db:3306 binlog.000002:4711", At: time.Unix(1700000000, 0).UTC()}
+	require.NoError(t, s.Stopped("orders", stop))
+	require.Equal(t, stop, last(), "without a position too")
+	require.False(t, s.RanBefore("orders"))
+	save(t, s, map[string]event.Checkpoint{"orders": pg(100, 42)})
+	require.Zero(t, last(), "it went on")
+
+	require.NoError(t, s.Stopped("orders", stop))
+	require.NoError(t, s.Accept(t.Context(), "orders", "OT3028", By{"ada", "seen"}))
+	save(t, s, map[string]event.Checkpoint{"stock": pg(1, 1)})
+	require.NoError(t, s.Close())
+	s = open(t, Options{Dir: dir})
+	require.Equal(t, stop, last(), "nothing is stored of it since")
+	require.NoError(t, s.Set(t.Context(), "orders", pg(50, 0), By{"ada", "from further back"}))
+	require.Zero(t, last(), "a person put it elsewhere")
+}
+
 func TestAFindingCanBeAcceptedBeforeThereIsAPosition(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	require.NoError(t, s.Accept(t.Context(), "new", "OT3011", By{"ada", "renamed on purpose"}))

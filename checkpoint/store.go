@@ -31,6 +31,7 @@ const (
 	bucketDepends   = "depends"
 	keyFormat       = "format"
 	keyCurrent      = "current"
+	keyStop         = "stop"
 )
 
 // readersGone is how long a writer waits for commands that read the file at this moment; they take milliseconds.

@@ -261,11 +261,13 @@ func faultNotNext(name, place string, cp event.Checkpoint) *event.Fault {
 func newCheckpointAccept(c *cli) *cobra.Command {
 	var ch change
 	var code string
+	var unseen bool
 	cmd := &cobra.Command{
 		Use:   "accept -c FILE --pipeline P --code OT… --reason R",
 		Short: "Accept a safety finding once",
 		Long: `The next start passes over the finding once and says so in the log. Read its text first: what lies in the gap that it names is
-not sent. Refused while outtail runs, and of findings that would only come again.`,
+not sent. Refused while outtail runs, of findings that would only come again, and of one that is not the one that the
+pipeline stopped at.`,
 		Example: `  outtail checkpoint accept -c outtail.yaml --pipeline orders --code OT6003 --reason "moved to the new cluster"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -277,6 +279,11 @@ not sent. Refused while outtail runs, and of findings that would only come again
 			if err := helps(p, code); err != nil {
 				return err
 			}
+			if !unseen {
+				if err := seen(store, p.Name, code); err != nil {
+					return err
+				}
+			}
 			if err := store.Accept(cmd.Context(), p.Name, code, ch.by()); err != nil {
 				return err
 			}
@@ -286,8 +293,21 @@ not sent. Refused while outtail runs, and of findings that would only come again
 	}
 	ch.flags(c, cmd)
 	cmd.Flags().StringVar(&code, "code", "", "`CODE` that the stop printed (required)")
+	cmd.Flags().BoolVar(&unseen, "unseen", false, "accept it although the pipeline stopped at another finding")
 	_ = cmd.MarkFlagRequired("code")
 	return cmd
+}
+
+// seen refuses to accept another finding than the one that the pipeline stopped at. The state file does not have one where the process
+// was killed, or what was stored since shows that it went on.
+func seen(store *checkpoint.Store, name, code string) error {
+	stop, err := store.LastStop(name)
+	if err != nil || stop.Code == "" || stop.Code == code {
+		return err
+	}
+	return &event.Fault{Code: "OT0006", Class: event.Usage, Op: "accept a finding", Place: "pipeline " + name,
+		Text: fmt.Sprintf("it stopped at %s (%s, %s), not at %s", stop.Code, stop.Place, stop.At.Format(time.RFC3339), code),
+		Hint: "accept the one that it stopped at, or start it, to see what it stops at now; --unseen accepts " + code + " all the same"}
 }
 
 // helps refuses what accepting cannot mend: a finding that would come again at the next start, one of another kind of source, a slip of the

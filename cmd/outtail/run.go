@@ -189,6 +189,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	for i, pl := range pipelines {
 		running.Go(func() { // ends with ctx or with the pipeline's failure
 			results[i] = c.exact(pl.Run(ctx), pl.Name())
+			keepStop(store, pl.Name(), results[i], log)
 			if results[i] != nil && len(pipelines) > 1 { // at once: the others go on
 				c.tellFailure(cfg, log.With("pipeline", pl.Name()), results[i])
 				results[i] = silent{results[i]}
@@ -197,6 +198,17 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	}
 	running.Wait()
 	return errors.Join(results...)
+}
+
+// keepStop stores what a pipeline stopped at before anybody is told, so that `checkpoint accept` knows it.
+func keepStop(store *checkpoint.Store, name string, err error, log *slog.Logger) {
+	f := event.AsFault(err)
+	if f == nil || f.Class != event.Safety {
+		return
+	}
+	if err := store.Stopped(name, checkpoint.Stop{Code: f.Code, Place: f.Place, At: time.Now().UTC()}); err != nil {
+		log.Warn("what the pipeline stopped at could not be stored", "pipeline", name, "code", f.Code, "error", err)
+	}
 }
 
 // limitMemory has the garbage collector work harder before the heap is twice what the windows hold (I11). GOMEMLIMIT wins.
