@@ -17,6 +17,15 @@ func mariaBench(t testing.TB, flags ...string) *bench {
 	return &bench{MySQL: m, kind: event.MariaDB, db: m.NewDatabase(t)}
 }
 
+func TestAServerWithoutALog(t *testing.T) {
+	b := mariaBench(t, "--skip-log-bin")
+	b.run(t, "CREATE TABLE outbox "+outboxColumns)
+	_, err := tryOpen(t, b.options(t, "outbox"), event.Checkpoint{})
+	f := requireFault(t, err, "OT3005", event.Environment)
+	require.True(t, f.Immediate)
+	require.Contains(t, f.Hint, "log_bin")
+}
+
 func TestMariaDB(t *testing.T) {
 	b := mariaBench(t)
 	b.run(t, "CREATE TABLE outbox "+outboxColumns, "CREATE TABLE other (v LONGTEXT)")

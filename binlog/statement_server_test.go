@@ -49,7 +49,15 @@ func TestNoStatementReachesTheOutboxUnseen(t *testing.T) {
 			b.Exec(t, "", fmt.Sprintf("GRANT SHOW_ROUTINE ON *.* TO '%s'@'%%'", o.User))
 		}
 		elsewhere := b.NewDatabase(t)
+		dir := b.Scalar(t, "", "SELECT @@secure_file_priv")
+		if dir == "" {
+			dir = "/tmp/"
+		}
+		file := dir + b.db + ".txt"
+		b.WriteFile(t, file, "loaded\n")
+		load := "LOAD DATA INFILE '" + file + "' INTO TABLE outbox (payload)"
 		for _, q := range []string{
+			load,
 			"INSERT INTO outbox (payload) VALUES ('x')",
 			"/*x*/ insert into `outbox` (payload) values ('x')",
 			"/*! INSERT INTO outbox (payload) VALUES ('x') */",
@@ -91,6 +99,8 @@ func TestNoStatementReachesTheOutboxUnseen(t *testing.T) {
 			"CREATE TABLE copy AS SELECT * FROM outbox", "UPDATE outbox SET note = 'x' WHERE payload = 'none'", "TRUNCATE TABLE outbox")
 		b.run(t, "INSERT INTO outbox (payload) VALUES ('end')")
 		require.Equal(t, "end", s.read(t, 1)[0].payload)
+		b.run(t, load)
+		require.Equal(t, "loaded", s.read(t, 1)[0].payload, "as rows, what is loaded is an event like others")
 	})
 }
 

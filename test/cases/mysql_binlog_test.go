@@ -3,6 +3,7 @@ package cases
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -119,12 +120,51 @@ func TestB014ThePositionIsABoundaryWhateverTheTransaction(t *testing.T) {
 	})
 }
 
+// Who began first, with the lower number, may commit last: events leave in the order of the commits, whatever lies between.
+func TestB076EventsLeaveInTheOrderOfCommits(t *testing.T) {
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		t.Parallel()
+		db.Exec(t, "ALTER TABLE outbox ADD COLUMN nr BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE")
+		s := scene.New(t, &servers, db)
+		p := s.Start()
+		begin := func(n int) (commit func()) {
+			tx, err := db.Begin(t.Context())
+			require.NoError(t, err)
+			var ids []string
+			for range n {
+				ids = append(ids, scene.NewUUID())
+				require.NoError(t, tx.Exec(t.Context(), scene.InsertEvent, ids[len(ids)-1], "order.changed", "{}"))
+			}
+			return func() {
+				require.NoError(t, tx.Commit(t.Context()))
+				s.Expect(ids...)
+			}
+		}
+		for range 5 {
+			first, second := begin(2), begin(1)
+			second()
+			s.Insert(1)
+			s.Arrived(p) // what committed is not held back by the one that is open
+			third := begin(1)
+			first()
+			third()
+		}
+		s.Arrived(p)
+		s.Stop(p)
+	})
+}
+
 // Three writers, of which one compresses its transactions: its events are those of the others.
 func TestB016CompressedTransactionsAreReadLikeOthers(t *testing.T) {
 	onMySQL(t, func(t *testing.T, db *shop.MySQL) {
 		t.Parallel()
 		s := scene.New(t, &servers, db)
 		p := s.Start()
+		compressed := func() int {
+			n, err := strconv.Atoi(db.Server.Scalar(t, "", "SELECT SUM(TRANSACTION_COUNTER) FROM performance_schema.binary_log_transaction_compression_stats WHERE LOG_TYPE = 'BINARY' AND COMPRESSION_TYPE = 'ZSTD'"))
+			return map[bool]int{true: n, false: 0}[err == nil]
+		}
+		before := compressed()
 		written := map[int][]string{}
 		var wg sync.WaitGroup
 		var mu sync.Mutex
@@ -145,6 +185,7 @@ func TestB016CompressedTransactionsAreReadLikeOthers(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		require.GreaterOrEqual(t, compressed()-before, 10, "the server did compress")
 		p.Until(t, "90 events", func() bool { return s.Stored().Events == 90 })
 		s.Stop(p)
 		var seen []string
