@@ -55,7 +55,7 @@ func changes(q query, t *table, folded, maria bool) change {
 
 // ddlParser reads one statement. What it does not understand makes the statement unknown, never harmless.
 type ddlParser struct {
-	tokens []ddlToken
+	tokens []token
 	i      int
 	q      query
 	t      *table
@@ -67,7 +67,7 @@ func (p *ddlParser) end() bool { return p.i >= len(p.tokens) }
 
 // peek gives the word at an offset from here, in upper case; "" where there is none.
 func (p *ddlParser) peek(offset int) string {
-	if i := p.i + offset; i < len(p.tokens) && p.tokens[i].kind == tokenWord {
+	if i := p.i + offset; i < len(p.tokens) && p.tokens[i].kind == 'w' {
 		return strings.ToUpper(p.tokens[i].text)
 	}
 	return ""
@@ -98,7 +98,7 @@ func (p *ddlParser) words(sequence ...string) bool {
 
 // sign passes a punctuation mark.
 func (p *ddlParser) sign(mark string) bool {
-	if !p.end() && p.tokens[p.i].kind == tokenSign && p.tokens[p.i].text == mark {
+	if !p.end() && p.tokens[p.i].sign() && p.tokens[p.i].text == mark {
 		p.i++
 		return true
 	}
@@ -106,7 +106,7 @@ func (p *ddlParser) sign(mark string) bool {
 }
 
 // group passes what stands in parentheses.
-func (p *ddlParser) group() (inside []ddlToken, ok bool) {
+func (p *ddlParser) group() (inside []token, ok bool) {
 	from := p.i
 	if !p.sign("(") {
 		return nil, false
@@ -133,7 +133,7 @@ func (p *ddlParser) name() (string, bool) {
 		return "", false
 	}
 	switch t := p.tokens[p.i]; t.kind {
-	case tokenWord, tokenQuoted, tokenDouble: // with ANSI_QUOTES; where a name has to stand it can be nothing else
+	case 'w', '`', '"': // with ANSI_QUOTES; where a name has to stand it can be nothing else
 		p.i++
 		return t.text, true
 	}
@@ -301,10 +301,10 @@ func (p *ddlParser) partitions() bool {
 }
 
 // splitTokens cuts at commas outside of parentheses.
-func splitTokens(tokens []ddlToken) (out [][]ddlToken) {
+func splitTokens(tokens []token) (out [][]token) {
 	depth, from := 0, 0
 	for i, t := range tokens {
-		if t.kind != tokenSign {
+		if !t.sign() {
 			continue
 		}
 		switch t.text {
@@ -427,7 +427,7 @@ func (p *ddlParser) options() bool {
 			"TABLE_CHECKSUM", "PAGE_CHECKSUM", "PACK_KEYS", "DELAY_KEY_WRITE", "INSERT_METHOD", "TRANSACTIONAL", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL",
 			"AUTOEXTEND_SIZE", "SECONDARY_ENGINE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "CONNECTION", "PASSWORD", "WAIT"):
 			p.sign("=")
-			if p.end() || p.tokens[p.i].kind == tokenSign {
+			if p.end() || p.tokens[p.i].sign() {
 				return false
 			}
 			p.i++

@@ -82,7 +82,7 @@ func (p *ddlParser) columnType(c *defColumn) bool {
 		out := make([]string, len(labels))
 		for i, l := range labels {
 			// The server cuts trailing blanks; what is not ASCII was written in a character set that nobody knows.
-			if len(l) != 1 || l[0].kind != tokenString || !ascii(l[0].text) || strings.TrimRight(l[0].text, " ") != l[0].text {
+			if len(l) != 1 || l[0].kind != '\'' || !ascii(l[0].text) || strings.TrimRight(l[0].text, " ") != l[0].text {
 				return false
 			}
 			out[i] = "'" + strings.ReplaceAll(l[0].text, "'", "''") + "'"
@@ -91,7 +91,7 @@ func (p *ddlParser) columnType(c *defColumn) bool {
 	case has:
 		out := ""
 		for _, a := range args {
-			if a.kind != tokenWord && (a.kind != tokenSign || a.text != ",") {
+			if a.kind != 'w' && a.kind != ',' {
 				return false
 			}
 			out += a.text
@@ -176,7 +176,7 @@ func (p *ddlParser) attribute(c *defColumn) bool {
 		_, ok := p.group()
 		return ok
 	case p.word("COMMENT"):
-		if p.end() || p.tokens[p.i].kind != tokenString && p.tokens[p.i].kind != tokenDouble {
+		if p.end() || p.tokens[p.i].kind != '\'' && p.tokens[p.i].kind != '"' {
 			return false
 		}
 		p.i++
@@ -196,14 +196,14 @@ func (p *ddlParser) value() bool {
 		return true
 	}
 	_ = p.sign("-") || p.sign("+")
-	if p.end() || p.tokens[p.i].kind == tokenSign || p.tokens[p.i].kind == tokenQuoted {
+	if p.end() || p.tokens[p.i].sign() || p.tokens[p.i].kind == '`' {
 		return false
 	}
-	word := p.tokens[p.i].kind == tokenWord
+	word := p.tokens[p.i].kind == 'w'
 	p.i++
 	if word {
 		p.group()
-		if !p.end() && p.tokens[p.i].kind == tokenString {
+		if !p.end() && p.tokens[p.i].kind == '\'' {
 			p.i++ // b'1', x'00', _utf8mb4'x'
 		}
 	}

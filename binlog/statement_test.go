@@ -132,8 +132,34 @@ func TestStatementsInOtherSchemasAreForeign(t *testing.T) {
 	require.True(t, w.into(ümlaut, "shop", "ümlaut"), "a name in an unknown character set")
 }
 
+// A name may begin with a digit, and a number may have a point.
+func TestNamesThatBeginWithADigit(t *testing.T) {
+	outbox := &table{name: "1shop.outbox", schema: "1shop", table: "outbox"}
+	for _, text := range []string{
+		"ALTER TABLE 1shop.outbox ADD c INT FIRST", "ALTER TABLE 1shop . outbox ADD c DECIMAL(3,1) DEFAULT 1.5 FIRST", "ALTER TABLE `1shop`.outbox ADD c DOUBLE DEFAULT -1.5e3 FIRST",
+	} {
+		c := changes(in("other", text), outbox, false, false)
+		require.Equal(t, changeEdits, c.kind, text)
+		require.True(t, c.edits[0].first, text)
+	}
+	w := writtenBy([]byte("INSERT INTO 1shop.outbox VALUES (1.5)"))
+	require.True(t, w.into(in("other", "INSERT INTO 1shop.outbox VALUES (1.5)"), "1shop", "outbox"))
+}
+
+// What a statement does depends on more than its text where a server's version, sql_mode or character set decides how it reads.
+func TestStatementsThatDoNotSayHowTheyRead(t *testing.T) {
+	outbox := &table{name: "shop.outbox", schema: "shop", table: "outbox"}
+	for _, text := range []string{
+		"ALTER TABLE outbox ADD c INT /*!80000 FIRST */", "ALTER TABLE outbox ADD c INT /*M!100000 FIRST */", `ALTER TABLE outbox ADD c INT COMMENT 'a\\' FIRST`, `ALTER TABLE outbox ADD c INT COMMENT "a\" FIRST`,
+		"ALTER TABLE outbox ADD `\xe4` INT", "ALTER TABLE outbox ADD c INT COMMENT 'open", "ALTER TABLE outbox ADD c INT /* open", "ALTER TABLE outbox ADD c INT */",
+	} {
+		require.Equal(t, changeUnknown, changes(in("shop", text), outbox, false, true).kind, "%q", text)
+	}
+	require.Equal(t, changeEdits, changes(in("shop", "ALTER TABLE outbox ADD c INT COMMENT 'it''s' /* FIRST */ -- x"), outbox, false, true).kind)
+}
+
 func FuzzStatement(f *testing.F) {
-	for _, s := range []string{"BEGIN", "ROLLBACK TO `a``b`", "/*!50003 ALTER TABLE t */", "-- x\n(INSERT", "XA COMMIT X'61'"} {
+	for _, s := range []string{"BEGIN", "ROLLBACK TO `a``b`", "/*!50003 ALTER TABLE t */", "-- x\n(INSERT", "XA COMMIT X'61'", "ALTER TABLE s.t ADD c INT FIRST, DROP b"} {
 		f.Add([]byte(s))
 	}
 	t0 := &table{name: "s.t", schema: "s", table: "t"}
@@ -142,6 +168,9 @@ func FuzzStatement(f *testing.F) {
 		touches(query{schema: []byte("s"), text: b}, t0)
 		w := writtenBy(b)
 		w.into(query{schema: []byte("s"), text: b}, "s", "t")
+		if c := changes(query{schema: []byte("s"), text: b}, t0, false, true); c.kind == changeEdits {
+			definition{{Name: "a", Type: "int"}, {Name: "b", Type: "text", Charset: "latin1"}}.apply(c.edits, "latin1")
+		}
 		k := &carriers{}
 		k.follow(query{schema: []byte("s"), text: b}, []table{*t0})
 	})

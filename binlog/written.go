@@ -4,19 +4,25 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // tokens reads a statement's words. Comments are skipped; what a versioned comment (/*! */, /*M! */) holds is read, because
 // the server runs it.
 type tokens struct {
-	b      []byte
-	opened bool // a versioned comment was met: a server that is too old for it reads the statement otherwise
+	b []byte
+	// unsure: how the statement reads depends on what its text does not say: the server's version (a versioned comment), sql_mode (a
+	// backslash in quotes); or a quote or comment is open.
+	unsure bool
 }
 
+// token is a piece of a statement, without its quotes.
 type token struct {
-	kind byte // 'w' a word or number, 'q' in backticks or double quotes, 's' a string, 0 the end, else the character itself
+	kind byte // 'w' a word or number; '`', '"' or '\'' what was in such quotes; 0 the end; else the character itself
 	text string
 }
+
+func (t token) sign() bool { return t.kind != 'w' && t.kind != '`' && t.kind != '"' && t.kind != '\'' }
 
 func (t token) is(words ...string) bool {
 	return t.kind == 'w' && slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(t.text, w) })
@@ -24,23 +30,39 @@ func (t token) is(words ...string) bool {
 
 // name reports whether the token can be an identifier. Double quotes make one in sql_mode ANSI_QUOTES, and stand nowhere where
 // an identifier is expected in any other.
-func (t token) name() bool { return t.kind == 'w' || t.kind == 'q' }
+func (t token) name() bool { return t.kind == 'w' || t.kind == '`' || t.kind == '"' }
+
+// lex cuts a whole statement; ok only where its text alone says how it reads. What is made of it is carried out.
+func lex(text []byte) (out []token, ok bool) {
+	s := tokens{b: text, unsure: !utf8.Valid(text)} // in the client's character set, whichever that is
+	for t := s.next(); t.kind != 0; t = s.next() {
+		out = append(out, t)
+	}
+	for len(out) > 0 && out[len(out)-1].kind == ';' {
+		out = out[:len(out)-1]
+	}
+	return out, !s.unsure
+}
 
 func (s *tokens) next() token {
 	for {
-		s.b = bytes.TrimLeft(s.b, " \t\r\n\v\f")
+		for len(s.b) > 0 && s.b[0] <= ' ' {
+			s.b = s.b[1:]
+		}
 		switch {
 		case bytes.HasPrefix(s.b, []byte("/*!")), bytes.HasPrefix(s.b, []byte("/*M!")):
-			s.opened = true
+			s.unsure = true
 			s.b = s.b[bytes.IndexByte(s.b, '!')+1:]
 			for len(s.b) > 0 && s.b[0] >= '0' && s.b[0] <= '9' {
 				s.b = s.b[1:]
 			}
 			continue
 		case bytes.HasPrefix(s.b, []byte("/*")):
-			s.skipTo("*/")
+			s.b = s.b[2:]
+			s.unsure = !s.skipTo("*/") || s.unsure
 			continue
 		case bytes.HasPrefix(s.b, []byte("*/")):
+			s.unsure = true
 			s.b = s.b[2:]
 			continue
 		case bytes.HasPrefix(s.b, []byte("#")), bytes.HasPrefix(s.b, []byte("--")) && (len(s.b) == 2 || s.b[2] <= ' '):
@@ -56,8 +78,9 @@ func (s *tokens) next() token {
 	case c == '`' || c == '"' || c == '\'':
 		return s.quoted(c)
 	case wordByte(c):
-		n := 1
-		for n < len(s.b) && wordByte(s.b[n]) {
+		n, number := 0, true // 1.5 is one word, 1db.outbox three
+		for n < len(s.b) && (wordByte(s.b[n]) || number && s.b[n] == '.') {
+			number = number && (s.b[n] == '.' || s.b[n] >= '0' && s.b[n] <= '9')
 			n++
 		}
 		t := token{'w', string(s.b[:n])}
@@ -69,25 +92,23 @@ func (s *tokens) next() token {
 	}
 }
 
-func (s *tokens) skipTo(end string) {
+func (s *tokens) skipTo(end string) (found bool) {
 	i := bytes.Index(s.b, []byte(end))
 	if i < 0 {
 		s.b = nil
-		return
+		return false
 	}
 	s.b = s.b[i+len(end):]
+	return true
 }
 
 func (s *tokens) quoted(q byte) token {
-	kind := byte('q')
-	if q == '\'' {
-		kind = 's'
-	}
 	var out []byte
 	i := 1
 	for ; i < len(s.b); i++ {
 		c := s.b[i]
 		if c == '\\' && q != '`' && i+1 < len(s.b) {
+			s.unsure = true
 			i++
 			out = append(out, s.b[i])
 			continue
@@ -101,8 +122,9 @@ func (s *tokens) quoted(q byte) token {
 		}
 		out = append(out, c)
 	}
+	s.unsure = s.unsure || i >= len(s.b)
 	s.b = s.b[min(i+1, len(s.b)):]
-	return token{kind, string(out)}
+	return token{q, string(out)}
 }
 
 // tableName reads [schema.]table, given its first token.
