@@ -72,6 +72,20 @@ func (s *Source) connect(parent context.Context) (*conn, error) {
 	return c, nil
 }
 
+// Connect logs in as a session would, for questions of others. The connection is the caller's to close; no deadline is set on it.
+func Connect(ctx context.Context, o Options) (_ *client.Conn, encrypted bool, err error) {
+	s, err := New(o)
+	if err != nil {
+		return nil, false, err
+	}
+	c, err := s.connect(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	_, encrypted = c.Conn.Conn.Conn.(*tls.Conn)
+	return c.Conn, encrypted, nil
+}
+
 func (s *Source) login(ctx context.Context, cfg *tls.Config) (*conn, error) {
 	var raw *rawConn
 	stop := func() bool { return true }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-mysql-org/go-mysql/client"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/event"
@@ -138,8 +139,9 @@ func TestNobodyIsThere(t *testing.T) {
 	cancel()
 	for _, p := range []Part{
 		CheckPostgres(ctx, Postgres{Host: "127.0.0.1", Port: 1, User: "u", Password: "s3cret", Database: "d", TLS: TLS{Mode: "disable"}}),
-		CheckMySQL(ctx, MySQL{Kind: event.MySQL, Host: "127.0.0.1", Port: 1, User: "u", Password: "s3cret", TLS: TLS{Mode: "disable"}}),
-		CheckMySQL(ctx, MySQL{Kind: event.MariaDB, Host: "127.0.0.1", Port: 1, User: "u", Password: "s3cret", TLS: TLS{CA: "/no/such/file"}}),
+		CheckMySQL(ctx, MySQL{Kind: event.MySQL, Host: "127.0.0.1", Port: 1, User: "u", Connect: func(context.Context) (*client.Conn, bool, error) {
+			return nil, false, &event.Fault{Code: "OT3003", Class: event.Environment, Text: "TLS failed", Hint: "check tls.ca", Err: errors.New("unknown authority")}
+		}}),
 		CheckKafka(ctx, Kafka{Brokers: []string{"127.0.0.1:1"}, SASL: SASL{"plain", "u", "s3cret"}}),
 		CheckKafka(ctx, Kafka{Brokers: []string{"127.0.0.1:1"}, TLS: KafkaTLS{Enabled: true, CA: "/no/such/file"}}),
 	} {

@@ -2,18 +2,15 @@ package doctor
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
-	"net"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/client"
 	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"github.com/outtail/outtail/event"
 )
 
 // myAsk asks over one connection.
@@ -21,98 +18,14 @@ type myAsk struct {
 	*client.Conn
 }
 
-func (o *MySQL) tlsConfig() (cfg *tls.Config, optional bool, err error) {
-	mode := o.TLS.Mode
-	if mode == "" {
-		mode = "prefer"
-		if o.TLS.CA != "" {
-			mode = "verify-full"
+// unreachable is what keeps a start from the server, as it would say it.
+func unreachable(err error) *Finding {
+	f := &Finding{Severity: Error, Code: codeReach, Found: plainCause(err), Why: "outtail cannot start; nothing else could be looked at", Repair: "check host and port, and that the server runs and listens there"}
+	if fault := event.AsFault(err); fault != nil {
+		f.Found, f.Repair = fault.Text, fault.Hint
+		if fault.Err != nil {
+			f.Found += ": " + plainCause(fault.Err)
 		}
-	}
-	if mode == "disable" {
-		return nil, false, nil
-	}
-	cfg = &tls.Config{ServerName: o.Host, MinVersion: tls.VersionTLS12}
-	if o.TLS.CA != "" {
-		pem, err := os.ReadFile(o.TLS.CA)
-		if err != nil {
-			return nil, false, err
-		}
-		if cfg.RootCAs = x509.NewCertPool(); !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, false, fmt.Errorf("%s holds no certificate", o.TLS.CA)
-		}
-	}
-	if o.TLS.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.TLS.Cert, o.TLS.Key)
-		if err != nil {
-			return nil, false, err
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
-	switch mode {
-	case "verify-ca":
-		roots := cfg.RootCAs
-		cfg.InsecureSkipVerify = true // the name is not checked; the chain is, below
-		cfg.VerifyConnection = func(state tls.ConnectionState) error {
-			opts := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
-			for _, c := range state.PeerCertificates[1:] {
-				opts.Intermediates.AddCert(c)
-			}
-			_, err := state.PeerCertificates[0].Verify(opts)
-			return err
-		}
-	case "prefer", "require":
-		cfg.InsecureSkipVerify = true // these modes encrypt and do not verify, as in libpq
-	}
-	return cfg, mode == "prefer", nil
-}
-
-func (o *MySQL) login(ctx context.Context, cfg *tls.Config) (*client.Conn, error) {
-	network, address := "tcp", o.place()
-	if strings.HasPrefix(o.Host, "/") {
-		network, address = "unix", o.Host
-	}
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		until, ok := ctx.Deadline()
-		if !ok {
-			until = time.Now().Add(time.Minute)
-		}
-		return c, c.SetDeadline(until) // for all questions
-	}
-	return client.ConnectWithDialer(ctx, network, address, o.User, o.Password, "", dial, func(c *client.Conn) error {
-		if cfg != nil {
-			c.SetTLSConfig(cfg)
-		}
-		c.SetAttributes(map[string]string{"program_name": "outtail doctor"})
-		return c.SetCharset("utf8mb4")
-	})
-}
-
-func myUnreachable(o *MySQL, err error) *Finding {
-	f := &Finding{Severity: Error, Code: codeReach, Why: "outtail cannot start; nothing else could be looked at"}
-	said := ": " + plainCause(err)
-	var me *mysql.MyError
-	switch {
-	case errors.As(err, &me):
-		f.Found = "the server refused the connection: " + me.Message
-		switch me.Code {
-		case mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR, 1698, mysql.ER_MUST_CHANGE_PASSWORD_LOGIN, 3118, 4151:
-			f.Found = "the server refused the user " + o.User
-			f.Repair = "check user and password; on the server:\nALTER USER " + myLiteral(o.User) + "@'%' IDENTIFIED BY '…';"
-		}
-	case strings.Contains(said, "tls") || strings.Contains(said, "TLS") || strings.Contains(said, "x509"):
-		f.Found = "TLS failed" + said
-		f.Repair = "check tls.mode and tls.ca; the server's certificates:\nSHOW VARIABLES LIKE 'ssl%';"
-	case strings.Contains(said, "auth"):
-		f.Found = "authentication failed" + said
-		f.Repair = "check user and password"
-	default:
-		f.Found = "the server cannot be reached" + said
-		f.Repair = fmt.Sprintf("mysqladmin -h %s -P %d ping", o.Host, o.Port)
 	}
 	return f
 }
@@ -144,20 +57,16 @@ func denied(err error) bool {
 
 // collectMySQL asks the server; the second answer is why nothing could be asked.
 func collectMySQL(ctx context.Context, o *MySQL) (*myFacts, *Finding) {
-	cfg, optional, err := o.tlsConfig()
+	conn, encrypted, err := o.Connect(ctx)
 	if err != nil {
-		return nil, &Finding{Severity: Error, Code: codeReach, Found: "the TLS files cannot be used: " + err.Error(), Why: "outtail cannot start", Repair: "check tls.ca, tls.cert and tls.key"}
-	}
-	conn, err := o.login(ctx, cfg)
-	encrypted := cfg != nil
-	if err != nil && optional && strings.Contains(err.Error(), "does not support TLS") {
-		encrypted = false
-		conn, err = o.login(ctx, nil)
-	}
-	if err != nil {
-		return nil, myUnreachable(o, err)
+		return nil, unreachable(err)
 	}
 	defer func() { _ = conn.Close() }()
+	until, ok := ctx.Deadline()
+	if !ok {
+		until = time.Now().Add(time.Minute)
+	}
+	_ = conn.SetDeadline(until) // for all questions
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	a, f := myAsk{conn}, &myFacts{TLS: encrypted, XA: -1, Vars: map[string]string{}}

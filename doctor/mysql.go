@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-mysql-org/go-mysql/client"
+
 	"github.com/outtail/outtail/event"
 )
 
@@ -16,11 +18,11 @@ type MySQL struct {
 	Host     string
 	Port     int
 	User     string
-	Password string
 	Database string // default schema of unqualified tables
-	TLS      TLS
 	Tables   []string
 	Columns  event.Columns
+	// Connect logs in as a session would, and says whether the connection is encrypted; what it fails with is a Fault.
+	Connect func(context.Context) (c *client.Conn, encrypted bool, err error)
 	// ReplicaID, ReplicaUUID and ReplicaHost are how outtail presents itself to the server.
 	ReplicaID   uint32
 	ReplicaUUID string

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-mysql-org/go-mysql/client"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -143,8 +144,9 @@ func doctorMySQL(cfg *config.Config, p config.Pipeline, stored doctor.Stored) do
 	o := binlogOptions(cfg, p, slog.New(slog.DiscardHandler))
 	id, uuid := o.Self()
 	return doctor.MySQL{
-		Kind: o.Kind, Host: o.Host, Port: o.Port, User: o.User, Password: o.Password, Database: o.Database, TLS: doctor.TLS(o.TLS),
-		Tables: o.Tables, Columns: o.Columns, ReplicaID: id, ReplicaUUID: uuid, ReplicaHost: o.ReportHost(), Start: o.Start.Mode, RowLimit: int64(o.RowLimit), Stored: stored,
+		Kind: o.Kind, Host: o.Host, Port: o.Port, User: o.User, Database: o.Database,
+		Connect: func(ctx context.Context) (*client.Conn, bool, error) { return binlog.Connect(ctx, o) },
+		Tables:  o.Tables, Columns: o.Columns, ReplicaID: id, ReplicaUUID: uuid, ReplicaHost: o.ReportHost(), Start: o.Start.Mode, RowLimit: int64(o.RowLimit), Stored: stored,
 		Resume: func(ctx context.Context, cp event.Checkpoint) error { return binlog.CheckResume(ctx, o, cp) },
 		Changes: func(ctx context.Context, cp event.Checkpoint) (out []doctor.ColumnsChange, err error) {
 			changes, err := binlog.CheckColumns(ctx, o, cp)
