@@ -194,6 +194,9 @@ func parseColumnType(text string) (column, error) {
 		c.labels = parseLabels(args)
 		c.labelsUTF8 = true
 		return c, nil
+	case typeTimestamp2, typeDatetime2, typeTime2:
+		digits, _ := strconv.Atoi(strings.TrimSpace(args))
+		c.meta = uint16(digits)
 	case typeFloat, typeDouble:
 		if _, d, ok := strings.Cut(args, ","); ok {
 			n, _ := strconv.Atoi(strings.TrimSpace(d))

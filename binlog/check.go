@@ -77,6 +77,12 @@ func (s *Source) check(ctx context.Context, c *conn) error {
 			return lacks(codeFormat, "table "+t.name+" is versioned by transaction (BIGINT ROW START): MariaDB logs what is inserted into it as statements, whatever binlog_format is",
 				"version it by time, with columns of TIMESTAMP(6) or without any:\nALTER TABLE "+backtick(t.schema)+"."+backtick(t.table)+" DROP SYSTEM VERSIONING; and the columns of its period")
 		}
+		for _, c := range d {
+			if strings.Contains(c.Type, ") /* mariadb-5.3 */") {
+				return lacks(codeColumn, "column "+c.Name+" of table "+t.name+" has fractions of seconds in the format of MariaDB 5.3, which is not read",
+					"ALTER TABLE "+backtick(t.schema)+"."+backtick(t.table)+" FORCE;\nwith mysql56_temporal_format = ON, which is the default")
+			}
+		}
 		names := make([]column, len(d))
 		for i := range d {
 			names[i].name = d[i].Name

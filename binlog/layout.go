@@ -105,6 +105,9 @@ func findColumn(columns []column, name string) int {
 
 // valueSize is how a value's end is found (sql/rpl_utility / field.cc, calc_field_size).
 func valueSize(c *column) (sizeKind, int) {
+	if c.oldTime() && c.meta > 0 {
+		return sizeUnknown, 0
+	}
 	switch c.kind {
 	case typeNull:
 		return sizeFixed, 0
@@ -190,6 +193,9 @@ func merge(t *tableMap, defined []column) []column {
 		}
 		if out[i].labels == nil {
 			out[i].labels, out[i].labelsUTF8 = d.labels, true
+		}
+		if out[i].oldTime() {
+			out[i].meta = d.meta
 		}
 		out[i].width, out[i].decimals, out[i].opaque, out[i].rowEnd = d.width, d.decimals, d.opaque, d.rowEnd
 	}

@@ -25,6 +25,46 @@ var mariaTypeCases = []struct {
 	{"BINARY(16)", []string{"x'00112233445566778899aabbccddeeff'"}},
 }
 
+// Tables that are older than MariaDB 10.1 keep times in another format: whole seconds are read, and fractions refused with what mends it.
+func TestMariaDBTimesOfOldTables(t *testing.T) {
+	b := mariaBench(t)
+	create := func(name, digits string) {
+		b.run(t, "SET GLOBAL mysql56_temporal_format = OFF", "CREATE TABLE "+name+" (a TIMESTAMP"+digits+" NULL, b DATETIME"+digits+", c TIME"+digits+", id INT PRIMARY KEY, payload LONGTEXT)", "SET GLOBAL mysql56_temporal_format = ON")
+	}
+	create("whole", "")
+	create("fractions", "(3)")
+	for _, metadata := range []string{"NO_LOG", "FULL"} {
+		b.Exec(t, "", "SET GLOBAL binlog_row_metadata = '"+metadata+"'")
+		for _, role := range []string{"a", "b", "c"} {
+			o := b.options(t, "whole")
+			o.Columns[event.Payload].Column = role
+			s := open(t, o, event.Checkpoint{})
+			b.run(t, "DELETE FROM whole", "INSERT INTO whole VALUES ('2026-01-02 03:04:05', '2026-01-02 03:04:05', '-12:34:56', 1, 'x')")
+			got := s.read(t, 1)
+			require.Equal(t, "1", got[0].id)
+			require.Equal(t, b.Scalar(t, b.db, "SELECT CAST("+role+" AS CHAR) FROM whole"), got[0].payload)
+			require.NoError(t, s.Close())
+		}
+		_, err := tryOpen(t, b.options(t, "fractions"), event.Checkpoint{})
+		f := requireFault(t, err, "OT3010", event.Environment)
+		require.Contains(t, f.Text, "column a of table "+b.db+".fractions")
+
+		// One that gets them while it is read.
+		create("later", "(3)")
+		b.run(t, "ALTER TABLE later RENAME TO away", "CREATE TABLE later (id INT PRIMARY KEY, payload LONGTEXT)")
+		s := open(t, b.options(t, "later"), event.Checkpoint{})
+		b.run(t, "DROP TABLE later", "ALTER TABLE away RENAME TO later", "INSERT INTO later VALUES (NULL, '2026-01-02 03:04:05', NULL, 1, 'x')")
+		_, err = s.tryRead(1)
+		requireFault(t, err, "OT3035", event.Safety)
+		require.NoError(t, s.Close())
+		b.run(t, "DROP TABLE later")
+	}
+	b.run(t, "ALTER TABLE fractions FORCE")
+	s := open(t, b.options(t, "fractions"), event.Checkpoint{})
+	b.run(t, "INSERT INTO fractions VALUES ('2026-01-02 03:04:05.678', NULL, NULL, 1, 'mended')")
+	require.Equal(t, []string{"mended"}, payloads(s.read(t, 1)))
+}
+
 func TestMariaDBTypes(t *testing.T) {
 	b := mariaBench(t)
 	for _, metadata := range []string{"NO_LOG", "MINIMAL", "FULL"} {

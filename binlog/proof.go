@@ -236,12 +236,13 @@ func (s *Source) plainRoom(kind byte) int {
 	return doubleRoom
 }
 
-// ambiguous reports whether a mapped column of MariaDB may be of a type that its log calls BINARY(n), or the table a versioned one.
+// ambiguous reports whether a mapped column of MariaDB may be of a type that its log calls BINARY(n), the table a versioned one, or one with times
+// of unknown length.
 func (s *Source) ambiguous(t *tableMap) bool {
 	if s.o.Kind != event.MariaDB {
 		return false
 	}
-	if t.maybeVersioned() {
+	if t.maybeVersioned() || slices.ContainsFunc(t.columns, func(c column) bool { return c.oldTime() }) {
 		return true
 	}
 	for _, m := range s.o.Columns {

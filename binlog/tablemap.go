@@ -187,6 +187,12 @@ func (c *column) character() bool {
 	return false
 }
 
+// oldTime: MariaDB tables of before 10.1 (mysql56_temporal_format = OFF) have times in a format of which the log does not tell the
+// fraction's digits, and so not the length.
+func (c *column) oldTime() bool {
+	return c.kind == typeTimestamp || c.kind == typeDatetime || c.kind == typeTime
+}
+
 // collated reports whether the log counts a column among those that have a character set. The servers differ in what else is
 // counted, with the set binary.
 func (t *tableMap) collated(c *column) bool {
