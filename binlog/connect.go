@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -36,9 +37,26 @@ type conn struct {
 type rawConn struct {
 	net.Conn
 	in *bufio.Reader
+	// open: the login goes over the network without TLS. tail is the end of what was read of it.
+	open bool
+	tail []byte
 }
 
-func (r *rawConn) Read(b []byte) (int, error) { return r.in.Read(b) }
+// errClear keeps the password from whoever asks for it: the client library would tell it.
+var errClear = errors.New("the server asks for the password in clear text, over a connection without TLS")
+
+func (r *rawConn) Read(b []byte) (int, error) {
+	n, err := r.in.Read(b)
+	if r.open {
+		const plugin = "mysql_clear_password"
+		r.tail = append(r.tail, b[:n]...)
+		if bytes.Contains(r.tail, []byte(plugin)) {
+			return 0, errClear
+		}
+		r.tail = r.tail[max(0, len(r.tail)-len(plugin)):]
+	}
+	return n, err
+}
 
 // record reports whether a whole TLS record is at hand.
 func (r *rawConn) record() bool {
@@ -95,7 +113,7 @@ func (s *Source) login(ctx context.Context, cfg *tls.Config) (*conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		raw = &rawConn{Conn: nc, in: bufio.NewReaderSize(nc, 128<<10)}
+		raw = &rawConn{Conn: nc, in: bufio.NewReaderSize(nc, 128<<10), open: cfg == nil && network == "tcp"}
 		if until, ok := ctx.Deadline(); ok {
 			_ = nc.SetDeadline(until)
 		}
@@ -125,8 +143,8 @@ func (s *Source) login(ctx context.Context, cfg *tls.Config) (*conn, error) {
 		return nil, err
 	}
 	_ = raw.SetDeadline(time.Time{})
-	out := &conn{Conn: c, raw: raw}
-	return out, nil
+	raw.open, raw.tail = false, nil
+	return &conn{Conn: c, raw: raw}, nil
 }
 
 // reader gives the connection's dump.
@@ -225,6 +243,9 @@ func (s *Source) connectFault(err error) *event.Fault {
 	var alert tls.AlertError
 	var verify *tls.CertificateVerificationError
 	switch {
+	case strings.Contains(err.Error(), errClear.Error()): // the library does not always wrap
+		f.Code, f.Text, f.Err = codeTLS, errClear.Error(), nil
+		f.Hint = "tls: { mode: verify-full, ca: … }; or give user " + s.o.User + " a way to log in that does not send the password"
 	// The server answered. Why is in its words: too many connections, a blocked host, a server that starts; tried until start_timeout.
 	case errors.As(err, &me):
 		f.Text = "the server refused the connection"
