@@ -140,7 +140,7 @@ func (d definition) columns(charsetID func(string) int) ([]column, error) {
 		switch {
 		case c.Charset != "":
 			col.charset = charsetID(c.Charset)
-		case col.character():
+		case col.character(), col.kind == typeVector:
 			col.charset = charsetBinary
 		}
 		out[i] = col

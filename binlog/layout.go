@@ -156,7 +156,10 @@ func valueSize(c *column) (sizeKind, int) {
 }
 
 // kindFits compares a logged type with one derived from the catalogue's words, which know only families.
-func kindFits(logged, defined byte) bool { return family(logged) == family(defined) }
+// MariaDB's log has a VECTOR as a VARBINARY.
+func kindFits(logged, defined byte) bool {
+	return family(logged) == family(defined) || family(logged) == typeVarchar && defined == typeVector
+}
 
 func family(kind byte) byte {
 	switch kind {

@@ -9,10 +9,12 @@ import (
 	"github.com/outtail/outtail/event"
 )
 
-var mariaTypeCases = []struct {
+type typeCase struct {
 	column string
 	values []string
-}{
+}
+
+var mariaTypeCases = []typeCase{
 	{"UUID", []string{"'550e8400-e29b-11d4-a716-446655440000'", "'550e8400-e29b-4a11-a23f-0242ac110000'", "'01890a5d-ac96-7b2e-8f4a-0242ac110002'", "'01890a5d-ac96-8b2e-8f4a-0242ac110002'",
 		"'00000000-0000-0000-0000-000000000000'", "'ffffffff-ffff-ffff-ffff-ffffffffffff'", "'550e8400-e29b-4a11-0000-000000000000'", "UUID()"}},
 	{"INET4", []string{"'0.0.0.0'", "'10.1.0.0'", "'255.255.255.255'"}},
@@ -67,6 +69,10 @@ func TestMariaDBTimesOfOldTables(t *testing.T) {
 
 func TestMariaDBTypes(t *testing.T) {
 	b := mariaBench(t)
+	mariaTypeCases := mariaTypeCases
+	if b.Scalar(t, "", "SELECT VERSION() >= '11.7'") == "1" {
+		mariaTypeCases = append(mariaTypeCases[:len(mariaTypeCases):len(mariaTypeCases)], typeCase{"VECTOR(3) NOT NULL", []string{"VEC_FromText('[1,2,3]')"}})
+	}
 	for _, metadata := range []string{"NO_LOG", "MINIMAL", "FULL"} {
 		t.Run(metadata, func(t *testing.T) {
 			b.Exec(t, "", "SET GLOBAL binlog_row_metadata = '"+metadata+"'")

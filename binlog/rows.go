@@ -66,13 +66,13 @@ func parseRowImage(b []byte) (img rowImage, rows []byte, ok bool) {
 	return img, b[size:], true
 }
 
-// lacks names a mapped column that the image has not; "" where it has all (binlog_row_image).
+// lacks names a column that is needed and that the image has not; "" where it has all (binlog_row_image).
 func (l *layout) lacks(img rowImage) string {
 	if img.count == img.columns {
 		return ""
 	}
 	for i := range l.fields {
-		if len(l.fields[i].wanted) > 0 && (i >= img.columns || img.present[i/8]>>(i%8)&1 == 0) {
+		if (len(l.fields[i].wanted) > 0 || i == l.rowEnd) && (i >= img.columns || img.present[i/8]>>(i%8)&1 == 0) {
 			return l.fields[i].name
 		}
 	}

@@ -97,6 +97,23 @@ func TestVersionedTables(t *testing.T) {
 		requireFault(t, err, "OT3031", event.Safety)
 	})
 
+	t.Run("a session that leaves the end out", func(t *testing.T) {
+		b.Exec(t, "", "SET GLOBAL log_bin_compress = 0")
+		b.run(t, "CREATE TABLE minimal "+outboxColumns+" WITH SYSTEM VERSIONING")
+		s := open(t, b.options(t, "minimal"), event.Checkpoint{})
+		b.run(t, "INSERT INTO minimal (payload) VALUES ('one')", "SET SESSION binlog_row_image = MINIMAL", "UPDATE minimal SET note = 'x', payload = 'never'", "DELETE FROM minimal",
+			"SET SESSION binlog_row_image = FULL", "INSERT INTO minimal (payload) VALUES ('two')")
+		got, err := s.tryRead(2)
+		require.Equal(t, "one", got[0].payload)
+		if err != nil {
+			f := requireFault(t, err, "OT3030", event.Safety)
+			require.Contains(t, f.Text, "row_end")
+			require.Len(t, got, 1)
+		} else {
+			require.Equal(t, []string{"one", "two"}, payloads(got), "the row of the past had its end with it")
+		}
+	})
+
 	t.Run("a person says what the columns were", func(t *testing.T) {
 		b.Exec(t, "", "SET GLOBAL binlog_row_metadata = 'NO_LOG', log_bin_compress = 0")
 		create := "CREATE TABLE vouched (id BIGINT PRIMARY KEY AUTO_INCREMENT, note VARCHAR(20), payload LONGTEXT" + shownPeriod + ") CHARACTER SET utf8mb4 WITH SYSTEM VERSIONING"
