@@ -330,12 +330,12 @@ func myWriters(ctx context.Context, _ myAsk, o *MySQL, f *myFacts) error {
 		return nil
 	}
 	f.Writers, f.WriterErr = o.Writers(ctx)
-	// Only triggers of tables that the user has TRIGGER for show.
+	// What the user has no privilege for does not show.
 	seen := map[string]bool{}
 	for _, t := range f.Tables {
 		if s := t.Name.schema; !seen[s] {
 			seen[s] = true
-			f.Hidden = append(f.Hidden, hidden{"triggers of all tables of " + s, "TRIGGER", "GRANT TRIGGER ON " + backtick(s) + ".* TO " + f.account() + ";"})
+			f.Hidden = append(f.Hidden, hidden{"all triggers and views of " + s, "TRIGGER, SHOW VIEW", "GRANT TRIGGER, SHOW VIEW ON " + backtick(s) + ".* TO " + f.account() + ";"})
 		}
 	}
 	return nil

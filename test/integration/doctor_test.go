@@ -186,7 +186,7 @@ func TestDoctorOnMySQL(t *testing.T) {
 	}
 	t.Run("a trigger writes while statements are logged", func(t *testing.T) {
 		sql("CREATE TABLE purchases (id CHAR(36)); CREATE TRIGGER after_order AFTER INSERT ON purchases FOR EACH ROW INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type) VALUES (NEW.id, 'order', NEW.id, 'order.changed')")
-		sql("CREATE VIEW events AS SELECT * FROM outbox; GRANT TRIGGER, SHOW VIEW ON `" + db.DB + "`.* TO '" + user + "'@'%'")
+		sql("CREATE VIEW events AS SELECT * FROM outbox; GRANT SELECT, TRIGGER, SHOW VIEW ON `" + db.DB + "`.* TO '" + user + "'@'%'")
 		require.Empty(t, of(doctor(s, 0), "OT8057"), "rows are logged")
 		sql("SET GLOBAL binlog_format = 'STATEMENT'")
 		found := of(doctor(s, 3), "OT8057")
