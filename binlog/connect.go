@@ -243,7 +243,8 @@ func (s *Source) connectFault(err error) *event.Fault {
 	var alert tls.AlertError
 	var verify *tls.CertificateVerificationError
 	switch {
-	case strings.Contains(err.Error(), errClear.Error()): // the library does not always wrap
+	// Our own refusal, which the client does not always wrap.
+	case strings.Contains(err.Error(), errClear.Error()):
 		f.Code, f.Text, f.Err = codeTLS, errClear.Error(), nil
 		f.Hint = "tls: { mode: verify-full, ca: … }; or give user " + s.o.User + " a way to log in that does not send the password"
 	// The server answered. Why is in its words: too many connections, a blocked host, a server that starts; tried until start_timeout.
@@ -274,6 +275,7 @@ func (s *Source) connectFault(err error) *event.Fault {
 			f.Hint = "check tls.mode, tls.ca, tls.cert and tls.key; the server's certificates: SHOW VARIABLES LIKE 'ssl%'"
 		}
 	// An authentication method that the client cannot do, or an exchange that broke: errors without a type.
+	// The account's way to log in is none of the client's.
 	case strings.Contains(err.Error(), "auth plugin"):
 		f.Code, f.Text = codeAuth, "user "+s.o.User+" logs in by a way that outtail does not know"
 		how := "WITH caching_sha2_password BY '…';"
