@@ -20,6 +20,7 @@ var (
 	servers   harness.Pool
 	runs      = flag.Int("runs", 1, "how often each arm is measured, arms in turns")
 	rows      = flag.Int("rows", 1_000_000, "rows in the backlog: three in ten in transactions of one row, the others in transactions of ten")
+	size      = flag.Int("size", 430, "bytes of a row's payload, in one transaction")
 	arms      = flag.String("arms", "outtail,control,debezium", "which connectors take turns; control is outtail again, to show how far equal arms are apart, parked one with 10,000 parked aggregates")
 	sources   = flag.String("sources", "postgres,mysql", "which databases")
 	pgVersion = flag.String("postgres", "17", "which Postgres")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,24 +19,28 @@ import (
 
 // TestCrash kills the process with SIGKILL after 50 to 1,500 ms, again and again, during a load of 30,000 events. Nothing
 // is lost or invented, first occurrences stay in order per aggregate, every repeat is a contiguous re-run, and after each
-// kill the position in the file is behind what Kafka has.
+// kill the position in the file is behind what Kafka has. Where the server takes part, its sessions end and it dies in between.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		open          func(t *testing.T) shop.Database
 		events, kills int
+		server        func(t *testing.T, db shop.Database, kill int)
 	}{
-		"postgres": {func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) }, 30_000, 30},
-		"mysql":    {func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) }, 30_000, 30},
+		"postgres": {func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) }, 30_000, 30, nil},
+		"postgres that ends its sessions and itself": {func(t *testing.T) shop.Database {
+			return shop.NewPostgres(t, harness.StartPostgres(t, "15", harness.PostgresOptions{}), nil)
+		}, 10_000, 12, endPostgres},
+		"mysql": {func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) }, 30_000, 30, nil},
 		"mysql by position": {func(t *testing.T) shop.Database {
 			return shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{Flags: []string{"--gtid_mode=OFF", "--enforce_gtid_consistency=OFF"}}), "mysql", nil)
-		}, 10_000, 10},
+		}, 10_000, 10, nil},
 		"mysql with compressed transactions": {func(t *testing.T) shop.Database {
 			return shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{Flags: []string{"--binlog_transaction_compression=ON"}}), "mysql", nil)
-		}, 8_000, 8},
+		}, 8_000, 8, nil},
 		"mariadb with two domains": {func(t *testing.T) shop.Database {
 			return newDomains(t, shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{MariaDB: true}), "mariadb", nil))
-		}, 8_000, 8},
+		}, 8_000, 8, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // the load mostly waits
@@ -50,7 +55,7 @@ func TestCrash(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			go func() { // ends with its load
-				loaded <- shop.Load{Events: c.events, Aggregates: 200, Topic: topic, Seed: 7, Pause: 10 * time.Millisecond}.WriteTo(ctx, db, written)
+				loaded <- shop.Load{Events: c.events, Aggregates: 200, Topic: topic, Seed: 7, Pause: 10 * time.Millisecond, Persist: c.server != nil}.WriteTo(ctx, db, written)
 			}()
 			rnd := rand.New(rand.NewPCG(1, 2))
 			kills := 0
@@ -69,6 +74,9 @@ func TestCrash(t *testing.T) {
 					requireBehindAcks(t, s, written.Committed(t, db), delivered)
 				}
 				p = o.Start(t)
+				if c.server != nil {
+					c.server(t, db, kills)
+				}
 			}
 			require.NoError(t, <-loaded)
 			committed := written.Committed(t, db)
@@ -79,6 +87,20 @@ func TestCrash(t *testing.T) {
 			require.NoError(t, report.Err())
 		})
 	}
+}
+
+// endPostgres ends, in turn, the walsender or the other session as soon as it is there, or the server at once.
+func endPostgres(t *testing.T, db shop.Database, kill int) {
+	s := db.(*shop.Postgres).Server
+	if kill%3 == 2 {
+		s.Kill(t)
+		s.Start(t)
+		return
+	}
+	kind := [...]string{"walsender", "client backend"}[kill%3]
+	require.Eventually(t, func() bool {
+		return s.Scalar(t, "postgres", "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'outtail' AND backend_type = $1", kind) != "0"
+	}, harness.Patience, 20*time.Millisecond, "no session of outtail's to end")
 }
 
 // domains is a MariaDB whose transactions are of two replication domains in turn: the position is a GTID for each.
@@ -130,9 +152,13 @@ func (tx domainTx) end(err error) error {
 
 // TestCrashInsideATransaction kills within one transaction of 100,000 rows. The acked prefix of the transaction is stored,
 // so that a re-run does not begin at its first row each time: without that a fast killer would keep it from ever ending.
+// OUTTAIL_LONG=1 takes a million rows.
 func TestCrashInsideATransaction(t *testing.T) {
 	t.Parallel() // beside TestCrash: both mostly wait for processes that start
-	const rows = 100_000
+	rows := 100_000
+	if os.Getenv("OUTTAIL_LONG") != "" {
+		rows = 1_000_000
+	}
 	for name, open := range map[string]func(t *testing.T) shop.Database{
 		"postgres": func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) },
 		"mysql":    func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
@@ -152,20 +178,20 @@ func TestCrashInsideATransaction(t *testing.T) {
 				p = o.Start(t)
 				// Each life lasts until it has saved progress, so that the test does not depend on the machine's speed.
 				before := readSavedRunning(t, o)
-				p.Until(t, "progress", func() bool { now := readSavedRunning(t, o); return now > before || now == rows })
+				p.Until(t, "progress", func() bool { now := readSavedRunning(t, o); return now > before || now == uint64(rows) })
 				p.Kill(t)
 				s := readSaved(t, o)
 				if s.Prefix != nil {
 					inside++
 				}
 				requireBehindAcks(t, s, committed, harness.FromKafka(kafka.Records(t, topic)))
-				if s.Events == rows {
+				if s.Events == uint64(rows) {
 					break
 				}
 			}
 			require.NotZero(t, inside, "no kill hit the inside of the transaction")
 			p = o.Start(t)
-			p.Until(t, "everything delivered", func() bool { return readSaved(t, o).Events == rows })
+			p.Until(t, "everything delivered", func() bool { return readSaved(t, o).Events == uint64(rows) })
 			require.Less(t, p.PeakRSS(t), int64(150<<20), "memory is bounded whatever the transaction (I11)")
 			require.Equal(t, 0, p.Terminate(t).Code)
 			report := harness.Check(committed, harness.FromKafka(kafka.Records(t, topic)), kills)
