@@ -1,6 +1,8 @@
 package wal
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"strings"
 	"testing"
@@ -147,5 +149,38 @@ func TestAnyContentIsAnEventOrAFault(t *testing.T) {
 		require.Nil(t, d.message(l, logicalMsg(1, "outtail", content)))
 		e := l.batch.Events[0]
 		require.True(t, e.Err != nil || e.Row[event.ID].Present())
+	})
+}
+
+// FuzzMessage feeds arbitrary contents: nothing may panic, and what is accepted says what the JSON library says; payload and headers
+// are cut out as they stand.
+func FuzzMessage(f *testing.F) {
+	for _, s := range []string{`{"id":"1","payload":{"a" : 1},"headers":{"x":"y"}}`, `{"id":"a\"\\ud83d😀","key":null}`, `{"payload":1.50 ,"id":7}`, `{"id":"\ud83d"}`, `{"id":"1","id":"2"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		var row event.Row
+		if readMessage(&row, bytes.Clone(content)) != "" {
+			return
+		}
+		var want map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(content, &want))
+		for name, raw := range want {
+			role, ok := event.ParseRole(name)
+			require.True(t, ok, "%q", name)
+			v := row[role]
+			switch {
+			case role == event.Payload, role == event.Headers && !v.Null:
+				require.Equal(t, string(raw), string(v.Bytes))
+			case string(raw) == "null":
+				require.True(t, v.Null)
+			case raw[0] == '"':
+				var s string
+				require.NoError(t, json.Unmarshal(raw, &s))
+				require.Equal(t, s, string(v.Bytes))
+			default:
+				require.Equal(t, string(raw), string(v.Bytes))
+			}
+		}
 	})
 }
