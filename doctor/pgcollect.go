@@ -77,8 +77,14 @@ func pgServer(ctx context.Context, a pgAsk, _ *Postgres, f *pgFacts) error {
 	}
 	// Whether a walsender serves a standby shows to members of pg_read_all_stats only; slots show to everybody.
 	r, err = a.one(ctx, `SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND active`)
-	if err == nil {
-		f.Standbys, _ = strconv.Atoi(r[0])
+	if err != nil {
+		return err
+	}
+	f.Standbys, _ = strconv.Atoi(r[0])
+	rows, err = a.rows(ctx, `SELECT n, EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = n AND slot_type = 'physical' AND active)
+		FROM regexp_split_to_table(replace($1, '"', ''), '\s*,\s*') n WHERE n <> ''`, f.Settings["synchronized_standby_slots"])
+	for _, r := range rows {
+		f.Guards = append(f.Guards, pgGuard{r[0], r[1] == "t"})
 	}
 	return err
 }
@@ -111,6 +117,9 @@ func pgReplication(ctx context.Context, _ pgAsk, o *Postgres, f *pgFacts) error 
 		f.SystemID = string(res[0].Rows[0][0])
 		tli, _ := strconv.ParseUint(string(res[0].Rows[0][1]), 10, 32)
 		f.Timeline = uint32(tli)
+		if path, err := conn.Exec(ctx, "SHOW search_path").ReadAll(); err == nil && len(path) == 1 && len(path[0].Rows) == 1 && string(path[0].Rows[0][0]) != cfg.RuntimeParams["search_path"] {
+			f.Refused = &pgRefusal{State: "08P01", Text: "what the session is begun with does not hold"} // a pooler that was told to ignore it
+		}
 	}
 	return nil
 }
@@ -227,6 +236,9 @@ func pgSlotState(ctx context.Context, a pgAsk, o *Postgres, f *pgFacts) error {
 func pgStored(ctx context.Context, _ pgAsk, o *Postgres, f *pgFacts) error {
 	if o.Stored != nil {
 		f.Stored, f.StoredErr = o.Stored(ctx)
+	}
+	if o.Resume != nil && f.StoredErr == nil && !f.Stored.IsZero() && f.Slot != nil && f.Refused == nil {
+		f.Resume = o.Resume(ctx)
 	}
 	return nil
 }

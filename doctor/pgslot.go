@@ -1,7 +1,10 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/outtail/outtail/event"
@@ -100,15 +103,22 @@ func (f *pgFacts) judgeRetained(l *list, o *Postgres) {
 
 func (f *pgFacts) judgeSlotStored(l *list, o *Postgres) {
 	at, confirmed := f.Stored.Position.LSN, *f.Slot.Confirmed
+	moved := f.Stored.Position.Timeline != 0 && f.Timeline != 0 && f.Stored.Position.Timeline != f.Timeline
+	var fault *event.Fault
+	stops := errors.As(f.Resume, &fault) && fault.Class == event.Safety
 	switch {
-	case f.Stored.Position.Timeline != 0 && f.Timeline != 0 && f.Stored.Position.Timeline != f.Timeline:
-		l.add(Note, codeSlotStored, fmt.Sprintf("the server is on timeline %d, the stored position on %d", f.Timeline, f.Stored.Position.Timeline),
-			"there was a failover; a start compares the position with the timeline's history and stops if events were sent that this server does not have", "")
-	case at > f.End:
+	case !moved && at > f.End:
 		l.add(Error, codeSlotStored, fmt.Sprintf("the stored position %s lies beyond the end of the log, %s", at, f.End), "the server was restored from a backup: a start stops here, or what it writes up to there would be skipped", setTo("slot"))
-	case confirmed > at:
+	case !moved && confirmed > at:
 		l.add(Error, codeSlotStored, fmt.Sprintf("the slot stands at %s, beyond the stored position %s", confirmed, at), "it was recreated, or somebody else read it: what lies between is not sent by it any more; a start stops here",
 			setTo("slot")+"\nand send what lies between again from the table")
+	case stops:
+		l.add(Error, codeSlotStored, fault.Text, "a start stops here ("+fault.Code+")", fault.Hint)
+	case f.Resume != nil && fault == nil:
+		l.add(Warning, codeSlotStored, "whether a start could go on after the stored position could not be asked: "+plainCause(f.Resume), "a start looks, and stops where it cannot", "")
+	case moved:
+		l.add(Note, codeSlotStored, fmt.Sprintf("the server is on timeline %d, the stored position on %d", f.Timeline, f.Stored.Position.Timeline),
+			"there was a failover; the position lies before it, and a start goes on", "")
 	default:
 		l.ok(codeSlotStored, "slot (%s) and stored position (%s) fit", confirmed, at)
 	}
@@ -130,28 +140,61 @@ func (f *pgFacts) judgeHeld(l *list) {
 }
 
 func (f *pgFacts) judgeStandby(l *list, o *Postgres) {
+	failover := f.Slot != nil && f.Slot.Failover
 	switch {
-	case f.Recovery && f.Version < 160000:
-		l.add(Error, codeStandby, "the server is a standby, and version "+f.version()+" cannot decode there", "a start stops here", "connect to the primary")
-	case f.Recovery && f.Slot != nil && f.Slot.Synced:
-		l.add(Error, codeStandby, "the server is a standby and the slot a synchronised copy", "it can be read only after a promotion", "connect to the primary")
-	case f.Recovery && f.Settings["hot_standby_feedback"] != "on":
-		l.add(Warning, codeStandby, "the server is a standby with hot_standby_feedback off", "the primary removes rows of the catalogue that the slot needs, and the slot is then lost",
-			"ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf();")
 	case f.Recovery:
-		l.add(Note, codeStandby, "the server is a standby", "the slot lives here and is lost with it", "")
+		f.judgeRecovery(l)
 	case o.FailoverSlot && f.Version < 170000:
 		l.add(Error, codeStandby, "failover_slot needs Postgres 17, the server is "+f.version(), "a start stops here", "failover_slot: false")
-	case f.Slot != nil && o.FailoverSlot && !f.Slot.Failover:
+	case f.Slot != nil && o.FailoverSlot && !failover:
 		l.add(Warning, codeStandby, "failover_slot is true, and the slot "+o.Slot+" is no failover slot", "a promoted standby has no copy of it", "while outtail is stopped, over a replication connection: ALTER_REPLICATION_SLOT "+pgIdent(o.Slot)+" ( FAILOVER true );")
-	case f.Slot != nil && f.Slot.Failover && f.Settings["synchronized_standby_slots"] == "":
+	case failover && len(f.Guards) == 0:
 		l.add(Note, codeStandby, "the slot is a failover slot, and synchronized_standby_slots names no standby", "events may be sent that a promoted standby does not have yet",
 			"ALTER SYSTEM SET synchronized_standby_slots = 'SLOT OF THE STANDBY'; SELECT pg_reload_conf();")
-	case f.Standbys > 0 && f.Version >= 170000 && (f.Slot == nil || !f.Slot.Failover):
+	case failover && slices.ContainsFunc(f.Guards, func(g pgGuard) bool { return !g.Active }):
+		f.judgeGuards(l)
+	case f.Standbys > 0 && f.Version >= 170000 && !failover:
 		l.add(Note, codeStandby, "standbys are attached, and the slot is no failover slot", "after a failover the slot is gone, and a start stops until a person decides", "failover_slot: true, and sync_replication_slots = on with hot_standby_feedback = on on the standby")
 	default:
 		l.ok(codeStandby, "the server is a primary")
 	}
+}
+
+// judgeRecovery: the server itself is a standby.
+func (f *pgFacts) judgeRecovery(l *list) {
+	feedback := f.Settings["hot_standby_feedback"] == "on"
+	switch {
+	case f.Version < 160000:
+		l.add(Error, codeStandby, "the server is a standby, and version "+f.version()+" cannot decode there", "a start stops here", "connect to the primary")
+		return
+	case f.Slot != nil && f.Slot.Synced:
+		l.add(Error, codeStandby, "the server is a standby and the slot a synchronised copy", "it can be read only after a promotion", "connect to the primary")
+		if f.Settings["sync_replication_slots"] != "on" {
+			l.add(Warning, codeStandby, "sync_replication_slots is off", "the copy stays where it is, and after a promotion what was sent since is sent again, if the log is still there",
+				"ALTER SYSTEM SET sync_replication_slots = on; SELECT pg_reload_conf();\n(it needs primary_slot_name, and a dbname in primary_conninfo)")
+		}
+	case feedback:
+		l.add(Note, codeStandby, "the server is a standby", "the slot lives here and is lost with it", "")
+	}
+	if !feedback {
+		l.add(Warning, codeStandby, "the server is a standby with hot_standby_feedback off", "the primary removes rows of the catalogue that the slot needs, and the slot is then lost",
+			"ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf();")
+	}
+}
+
+// judgeGuards: a walsender of a failover slot waits until each of these standbys has what it is about to send, for ever where one
+// is away.
+func (f *pgFacts) judgeGuards(l *list) {
+	var there, away []string
+	for _, g := range f.Guards {
+		if g.Active {
+			there = append(there, `"`+g.Name+`"`)
+		} else {
+			away = append(away, g.Name)
+		}
+	}
+	l.add(Error, codeStandby, "synchronized_standby_slots names "+strings.Join(away, ", ")+", and no standby reads that slot", "no event of a failover slot is sent before it has what is sent",
+		"ALTER SYSTEM SET synchronized_standby_slots = "+literal(strings.Join(there, ", "))+"; SELECT pg_reload_conf();\nor bring the standby back")
 }
 
 func setTo(to string) string {

@@ -26,6 +26,9 @@ type Postgres struct {
 	FailoverSlot bool
 	Start        string // now, earliest or empty
 	Stored       Stored
+	// Resume asks the server whether a session could go on after the stored position, as a start would: the Safety fault that a
+	// start would end with, or another error where it could not be asked. May be nil.
+	Resume func(context.Context) error
 }
 
 func (o *Postgres) place() string {
@@ -59,11 +62,13 @@ type pgFacts struct {
 	SystemID string
 	Timeline uint32
 
-	Slots, Senders int // in use
-	Standbys       int // physical walsenders
+	Slots, Senders int       // in use
+	Standbys       int       // physical walsenders
+	Guards         []pgGuard // the slots that synchronized_standby_slots names
 	Slot           *pgSlot
 	Stored         event.Checkpoint
 	StoredErr      error
+	Resume         error     // see Postgres.Resume
 	End            event.LSN // of the log, read after the stored position
 	Retained       int64     // bytes that the slot keeps, -1 unknown
 
@@ -97,6 +102,12 @@ type pgSlot struct {
 	Failover     bool       `json:"failover"`            // 17
 	Synced       bool       `json:"synced"`              // 17
 	Application  string     `json:"-"`                   // application_name of the active process
+}
+
+// pgGuard is a standby's slot behind which events of failover slots are kept back.
+type pgGuard struct {
+	Name   string
+	Active bool // and physical
 }
 
 type pgPublication struct {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -135,6 +136,17 @@ func TestJudgePostgres(t *testing.T) {
 		{"the slot has gone ahead", func(_ *Postgres, f *pgFacts) { f.Slot.Confirmed = lsn(1001) }, one(expectation{Error, codeSlotStored, "beyond the stored position", "--to slot"})},
 		{"the stored position is ahead of the slot", func(_ *Postgres, f *pgFacts) { f.Stored.Position.LSN = 1500 }, nil},
 		{"restored from a backup", func(_ *Postgres, f *pgFacts) { f.Stored.Position.LSN = 2001 }, one(expectation{Error, codeSlotStored, "beyond the end of the log", "--to slot"})},
+		{"a start would stop", func(_ *Postgres, f *pgFacts) {
+			f.Resume = &event.Fault{Code: "OT2038", Class: event.Safety, Text: "the publication was altered", Hint: "choose one"}
+		}, one(expectation{Error, codeSlotStored, "was altered", "choose one"})},
+		{"a start would stop on another timeline", func(_ *Postgres, f *pgFacts) {
+			f.Timeline, f.Slot.Confirmed = 2, lsn(1001)
+			f.Resume = &event.Fault{Code: "OT2036", Class: event.Safety, Text: "left ours at 0/3E0", Hint: "choose one"}
+		}, one(expectation{Error, codeSlotStored, "0/3E0", "choose one"})},
+		{"whether a start goes on is not known", func(_ *Postgres, f *pgFacts) { f.Resume = errors.New("connection reset") }, one(expectation{Warning, codeSlotStored, "connection reset", ""})},
+		{"what others tell", func(_ *Postgres, f *pgFacts) {
+			f.Resume = &event.Fault{Code: "OT2012", Class: event.Environment, Text: "no table", Hint: "create it"}
+		}, nil},
 		{"after a failover", func(_ *Postgres, f *pgFacts) { f.Timeline = 2 }, one(expectation{Note, codeSlotStored, "timeline 2", ""})},
 		{"another server", func(_ *Postgres, f *pgFacts) { f.SystemID = "8" }, one(expectation{Error, codeSlotStored, "system identifier", "--to slot"})},
 		{"an old transaction", func(_ *Postgres, f *pgFacts) {
@@ -142,7 +154,28 @@ func TestJudgePostgres(t *testing.T) {
 		}, []expectation{{Warning, codeHeld, "prepared transaction x", "ROLLBACK PREPARED"}, {Note, codeHeld, "pid 1", ""}}},
 		{"a standby that cannot decode", func(_ *Postgres, f *pgFacts) { f.Recovery, f.Version = true, 150004 }, one(expectation{Error, codeStandby, "standby", "primary"})},
 		{"a standby without feedback", func(_ *Postgres, f *pgFacts) { f.Recovery = true }, one(expectation{Warning, codeStandby, "hot_standby_feedback", "ALTER SYSTEM SET hot_standby_feedback = on;"})},
-		{"a synchronised slot", func(_ *Postgres, f *pgFacts) { f.Recovery, f.Slot.Synced = true, true }, one(expectation{Error, codeStandby, "copy", "primary"})},
+		{"a copy that nobody refreshes", func(_ *Postgres, f *pgFacts) {
+			f.Recovery, f.Slot.Synced = true, true
+			f.Settings["sync_replication_slots"], f.Settings["hot_standby_feedback"] = "off", "off"
+		}, []expectation{{Error, codeStandby, "copy", "primary"}, {Warning, codeStandby, "sync_replication_slots is off", "ALTER SYSTEM SET sync_replication_slots = on;"},
+			{Warning, codeStandby, "hot_standby_feedback", "ALTER SYSTEM SET hot_standby_feedback = on;"}}},
+		{"a guard that is gone", func(o *Postgres, f *pgFacts) {
+			o.FailoverSlot, f.Slot.Failover = true, true
+			f.Settings["synchronized_standby_slots"] = "one, \"two\""
+			f.Guards = []pgGuard{{"one", true}, {"two", false}}
+		}, one(expectation{Error, codeStandby, "two", "ALTER SYSTEM SET synchronized_standby_slots"})},
+		{"a guard that is there", func(o *Postgres, f *pgFacts) {
+			o.FailoverSlot, f.Slot.Failover = true, true
+			f.Settings["synchronized_standby_slots"] = "one"
+			f.Guards = []pgGuard{{"one", true}}
+		}, nil},
+		{"a guard of no failover slot", func(o *Postgres, f *pgFacts) {
+			f.Settings["synchronized_standby_slots"] = "one"
+			f.Guards = []pgGuard{{"one", false}}
+		}, nil},
+		{"a synchronised slot", func(_ *Postgres, f *pgFacts) {
+			f.Recovery, f.Slot.Synced, f.Settings["sync_replication_slots"], f.Settings["hot_standby_feedback"] = true, true, "on", "on"
+		}, one(expectation{Error, codeStandby, "copy", "primary"})},
 		{"failover before 17", func(o *Postgres, f *pgFacts) { o.FailoverSlot, f.Version = true, 160000 }, one(expectation{Error, codeStandby, "17", "failover_slot: false"})},
 		{"failover is wanted", func(o *Postgres, _ *pgFacts) { o.FailoverSlot = true }, one(expectation{Warning, codeStandby, "no failover slot", "ALTER_REPLICATION_SLOT"})},
 		{"failover without a guard", func(o *Postgres, f *pgFacts) { o.FailoverSlot, f.Slot.Failover = true, true }, one(expectation{Note, codeStandby, "synchronized_standby_slots", "ALTER SYSTEM"})},

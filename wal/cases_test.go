@@ -69,10 +69,10 @@ func TestB101PositionsHave64Bits(t *testing.T) {
 	f.End, f.Slot = 0x17_00000000, slotAt(0x16_00000000)
 	cp := stored(o, n, f)
 	cp.Position.LSN = 0xFFFFFFFF // less than 16/0, whatever its low half is
-	_, fault := decide(o, n, cp, f, nil)
+	_, fault := decide(o, n, cp, f)
 	require.Equal(t, CodeSlotAdvanced, fault.Code)
 	cp.Position.LSN = 0x16_B374D848
-	p, fault := decide(o, n, cp, f, nil)
+	p, fault := decide(o, n, cp, f)
 	require.Nil(t, fault)
 	require.EqualValues(t, 0x16_B374D848, p.At)
 }

@@ -24,6 +24,7 @@ type slotFacts struct {
 	Confirmed    *event.LSN `json:"confirmed_flush_lsn"`
 	WALStatus    string     `json:"wal_status"`
 	TwoPhase     bool       `json:"two_phase"`           // 14
+	Failover     bool       `json:"failover"`            // 17
 	Invalidation string     `json:"invalidation_reason"` // 17
 	Conflicting  bool       `json:"conflicting"`         // 16
 }
@@ -84,12 +85,22 @@ type facts struct {
 	Encoding    string // of the database
 	SystemID    string
 	Timeline    uint32
-	End         event.LSN // end of its log
+	History     []timelineSwitch // of its timeline, oldest first; nil: the first one, or not known
+	Recovery    bool             // it is a standby
+	End         event.LSN        // end of its log
 	Database    string
 	SenderLimit time.Duration // wal_sender_timeout, 0: off
 	Slot        *slotFacts
 	Pub         *pubFacts
 	Tables      []tableFacts // in configured order; RelID 0: does not exist
+}
+
+// began is where the server's timeline left its parent.
+func (f *facts) began() event.LSN {
+	if len(f.History) == 0 {
+		return 0
+	}
+	return f.History[len(f.History)-1].At
 }
 
 // catalog asks the server's catalogs over one connection; one goroutine at a time.
@@ -129,12 +140,12 @@ const walEnd = `CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE
 
 // server asks for version, wal_level and the end of the log.
 func (c *catalog) server(ctx context.Context, f *facts) error {
-	r, err := c.one(ctx, `SELECT current_setting('server_version_num'), current_setting('wal_level'), current_database(), `+walEnd+`, current_setting('server_encoding')`)
+	r, err := c.one(ctx, `SELECT current_setting('server_version_num'), current_setting('wal_level'), current_database(), `+walEnd+`, current_setting('server_encoding'), pg_is_in_recovery()`)
 	if err != nil {
 		return err
 	}
 	f.Version, _ = strconv.Atoi(r[0])
-	f.WALLevel, f.Database, f.Encoding = r[1], r[2], r[4]
+	f.WALLevel, f.Database, f.Encoding, f.Recovery = r[1], r[2], r[4], r[5] == "t"
 	f.End, err = event.ParseLSN(r[3])
 	return err
 }
@@ -309,6 +320,16 @@ func (c *catalog) retained(ctx context.Context, slot string) (k kept, err error)
 	}
 	k.bytes, k.status, k.safe = count(r[1]), r[2], count(r[3])
 	return k, nil
+}
+
+// away names the standbys' slots in synchronized_standby_slots (17) that nobody reads.
+func (c *catalog) away(ctx context.Context) (string, error) {
+	r, err := c.one(ctx, `SELECT string_agg(n, ', ') FROM regexp_split_to_table(replace(current_setting('synchronized_standby_slots', true), '"', ''), '\s*,\s*') n
+		WHERE n <> '' AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = n AND slot_type = 'physical' AND active)`)
+	if err != nil {
+		return "", err
+	}
+	return r[0], nil
 }
 
 // count reads a number of bytes; -1 where there is none.

@@ -25,9 +25,8 @@ type plan struct {
 }
 
 // decide compares a stored checkpoint with the server (I5). It is the whole start rule: an existing slot wins whatever
-// start says; without one, only create makes one, and only where nothing says that we ran before. history is the
-// server's timeline history, needed only where its timeline differs from the stored one.
-func decide(o *Options, names []name, from event.Checkpoint, f *facts, history []timelineSwitch) (plan, *event.Fault) {
+// start says; without one, only create makes one, and only where nothing says that we ran before.
+func decide(o *Options, names []name, from event.Checkpoint, f *facts) (plan, *event.Fault) {
 	place := o.place()
 	if f.Slot != nil && (f.Slot.Type != "logical" || f.Slot.Plugin != "pgoutput" || f.Slot.Database != f.Database) {
 		return plan{}, faultForeignSlot(place, o.Slot, f.Slot.Plugin, f.Slot.Database)
@@ -39,7 +38,7 @@ func decide(o *Options, names []name, from event.Checkpoint, f *facts, history [
 	if from.Position.IsZero() {
 		return decideFirst(o, f)
 	}
-	return decideStored(o, names, from, f, history)
+	return decideStored(o, names, from, f)
 }
 
 // decideFirst is the start rule for a pipeline without a stored position.
@@ -74,7 +73,7 @@ func decideFirst(o *Options, f *facts) (plan, *event.Fault) {
 
 // decideStored compares in the order in which one finding makes the next one meaningless: server, database, history,
 // slot, and last what was published.
-func decideStored(o *Options, names []name, from event.Checkpoint, f *facts, history []timelineSwitch) (plan, *event.Fault) {
+func decideStored(o *Options, names []name, from event.Checkpoint, f *facts) (plan, *event.Fault) {
 	place, p := o.place(), from.Position
 	out := plan{At: p.LSN, Prefix: from.Prefix}
 	accepted := func(code string) bool {
@@ -101,7 +100,7 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts, his
 		toSlot = true
 	case p.Timeline != 0 && p.Timeline != f.Timeline:
 		out.Prefix = nil
-		fork, ok := forkOf(history, p.Timeline)
+		fork, ok := forkOf(f.History, p.Timeline)
 		switch {
 		case !ok || f.Timeline < p.Timeline:
 			if !accepted(CodeOtherHistory) {
@@ -116,6 +115,11 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts, his
 		default:
 			out.Notes = append(out.Notes, fmt.Sprintf("the server is on timeline %d now; ours (%d) is its ancestor and the position lies before the fork at %s", f.Timeline, p.Timeline, fork))
 		}
+	case stored.Began != 0 && f.began() != 0 && stored.Began != f.began():
+		if !accepted(CodeOtherHistory) {
+			return plan{}, faultOtherBranch(place, p.LSN, f.Timeline, stored.Began, f.began())
+		}
+		toSlot = true
 	case p.LSN > f.End:
 		if !accepted(CodeAheadOfServer) {
 			return plan{}, faultAheadOfServer(place, p.LSN, f.End)

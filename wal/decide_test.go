@@ -70,7 +70,7 @@ func TestStartRule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, n, f := world()
 			c.change(o, f)
-			p, fault := decide(o, n, event.Checkpoint{}, f, nil)
+			p, fault := decide(o, n, event.Checkpoint{}, f)
 			if c.code != "" {
 				require.NotNil(t, fault)
 				require.Equal(t, c.code, fault.Code)
@@ -95,21 +95,29 @@ func TestAStoredPositionIsComparedWithTheServer(t *testing.T) {
 		at       event.LSN // without a finding
 		noPrefix bool
 	}{
-		"all is well":              {change: func(o *Options, f *facts, cp *event.Checkpoint) {}, at: 200},
-		"the slot stands at it":    {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot = slotAt(200) }, at: 200},
-		"the log ends at it":       {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.End = 200 }, at: 200},
-		"another server":           {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.SystemID = "8" }, code: CodeOtherServer, accepted: 100, noPrefix: true},
-		"another database":         {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Database, f.Slot.Database = "x", "x" }, code: CodeOtherDatabase, accepted: 100, noPrefix: true},
-		"the slot is gone":         {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot = nil }, code: CodeSlotLost},
-		"… and create is on":       {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot, o.Create = nil, true }, code: CodeSlotLost},
-		"the slot is invalid":      {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot.Invalidation = "wal_removed" }, code: CodeSlotInvalidated},
-		"the slot keeps nothing":   {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot.Restart = nil }, code: CodeSlotInvalidated},
-		"the slot is ahead":        {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot = slotAt(201) }, code: CodeSlotAdvanced, accepted: 201, noPrefix: true},
-		"restored from a backup":   {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.End = 199 }, code: CodeAheadOfServer, accepted: 100, noPrefix: true},
-		"promoted, before fork":    {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Timeline, cp.Position.LSN = 2, 150 }, at: 150, noPrefix: true},
-		"promoted, beyond fork":    {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Timeline = 2 }, code: CodeBeyondFork, accepted: 150, noPrefix: true},
-		"promoted twice":           {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Timeline, cp.Position.Timeline = 3, 2 }, at: 200, noPrefix: true},
-		"no ancestor":              {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Timeline, cp.Position.Timeline = 9, 5 }, code: CodeOtherHistory, accepted: 100, noPrefix: true},
+		"all is well":            {change: func(o *Options, f *facts, cp *event.Checkpoint) {}, at: 200},
+		"the slot stands at it":  {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot = slotAt(200) }, at: 200},
+		"the log ends at it":     {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.End = 200 }, at: 200},
+		"another server":         {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.SystemID = "8" }, code: CodeOtherServer, accepted: 100, noPrefix: true},
+		"another database":       {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Database, f.Slot.Database = "x", "x" }, code: CodeOtherDatabase, accepted: 100, noPrefix: true},
+		"the slot is gone":       {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot = nil }, code: CodeSlotLost},
+		"… and create is on":     {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot, o.Create = nil, true }, code: CodeSlotLost},
+		"the slot is invalid":    {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot.Invalidation = "wal_removed" }, code: CodeSlotInvalidated},
+		"the slot keeps nothing": {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot.Restart = nil }, code: CodeSlotInvalidated},
+		"the slot is ahead":      {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Slot = slotAt(201) }, code: CodeSlotAdvanced, accepted: 201, noPrefix: true},
+		"restored from a backup": {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.End = 199 }, code: CodeAheadOfServer, accepted: 100, noPrefix: true},
+		"promoted, before fork":  {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Timeline, cp.Position.LSN = 2, 150 }, at: 150, noPrefix: true},
+		"promoted, beyond fork":  {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Timeline = 2 }, code: CodeBeyondFork, accepted: 150, noPrefix: true},
+		"promoted twice":         {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Timeline, cp.Position.Timeline = 3, 2 }, at: 200, noPrefix: true},
+		"no ancestor":            {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Timeline, cp.Position.Timeline = 9, 5 }, code: CodeOtherHistory, accepted: 100, noPrefix: true},
+		"the other promoted standby": {change: func(o *Options, f *facts, cp *event.Checkpoint) {
+			f.Timeline, cp.Position.Timeline = 3, 3
+			cp.Depends = depends{Database: "shop", Began: 399, Publication: dependsPub{"p", 50, "900"}}.json()
+		}, code: CodeOtherHistory, accepted: 100, noPrefix: true},
+		"the same promoted standby": {change: func(o *Options, f *facts, cp *event.Checkpoint) {
+			f.Timeline, cp.Position.Timeline = 3, 3
+			cp.Depends = depends{Database: "shop", Began: 400, Publication: dependsPub{"p", 50, "900"}}.json()
+		}, at: 200},
 		"an older timeline":        {change: func(o *Options, f *facts, cp *event.Checkpoint) { cp.Position.Timeline = 2 }, code: CodeOtherHistory, accepted: 100, noPrefix: true},
 		"publication altered":      {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Pub.Row = "901" }, code: CodeDependsChanged, accepted: 200, noPrefix: true},
 		"publication recreated":    {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Pub.OID = 51 }, code: CodeDependsChanged, accepted: 200, noPrefix: true},
@@ -127,15 +135,16 @@ func TestAStoredPositionIsComparedWithTheServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, n, f := world()
 			cp := stored(o, n, f)
+			f.History = history
 			c.change(o, f, &cp)
-			p, fault := decide(o, n, cp, f, history)
+			p, fault := decide(o, n, cp, f)
 			if c.code != "" {
 				require.NotNil(t, fault)
 				require.Equal(t, c.code, fault.Code)
 				require.Equal(t, event.Safety, fault.Class)
 				require.NotEmpty(t, fault.Hint)
 				cp.Accepted = []string{"OT9999", c.code}
-				p, fault = decide(o, n, cp, f, history)
+				p, fault = decide(o, n, cp, f)
 				if c.accepted == 0 {
 					require.NotNil(t, fault)
 					return
@@ -156,7 +165,7 @@ func TestATableThatIsNewInTheConfigurationIsNoFinding(t *testing.T) {
 	cp := stored(o, n, f)
 	n = append(n, name{"public", "more"})
 	f.Tables = append(f.Tables, tableFacts{Name: n[1], RelID: 61, Kind: "r", Persistence: "p", Member: 71})
-	p, fault := decide(o, n, cp, f, nil)
+	p, fault := decide(o, n, cp, f)
 	require.Nil(t, fault)
 	require.EqualValues(t, 200, p.At)
 	require.Nil(t, p.Prefix, "other rows are counted now")

@@ -12,7 +12,10 @@ import (
 // between, although the log itself has no gap (I5). An unlogged table, a publication that published nothing for a while
 // or a table outside of it write rows that no slot ever sends.
 type depends struct {
-	Database    string         `json:"database"`
+	Database string `json:"database"`
+	// Began is where the position's timeline left its parent; 0: the first one, or not known. Two standbys that were promoted
+	// without knowing of each other have the same number and other histories.
+	Began       event.LSN      `json:"began,omitempty"`
 	Publication dependsPub     `json:"publication"`
 	Tables      []dependsTable `json:"tables"`
 	Selection   string         `json:"selection"`
@@ -43,7 +46,7 @@ type dependsTable struct {
 
 // dependsOf takes the part of the facts on which positions depend.
 func dependsOf(o *Options, names []name, f *facts) depends {
-	d := depends{Database: f.Database, Publication: dependsPub{Name: o.Publication}, CheckedAt: f.End}
+	d := depends{Database: f.Database, Began: f.began(), Publication: dependsPub{Name: o.Publication}, CheckedAt: f.End}
 	if f.Pub != nil {
 		d.Publication.OID, d.Publication.Row = f.Pub.OID, f.Pub.Row
 	}

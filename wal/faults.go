@@ -50,6 +50,7 @@ const (
 	CodeSlotLimit        = "OT2044"
 	CodeTwoPhase         = "OT2045"
 	CodeCannotSend       = "OT2046"
+	CodeStandbyAway      = "OT2047"
 	CodeConnectionLost   = "OT2050"
 	CodeSlotActive       = "OT2051"
 	CodeLogRemoved       = "OT2052"
@@ -271,6 +272,12 @@ func faultOtherHistory(place string, at event.LSN, from, to uint32) *event.Fault
 		"connect to the server that is the primary now, or choose one:"+accept(CodeOtherHistory)+waySetSlot+waySetNow+wayReplay)
 }
 
+func faultOtherBranch(place string, at event.LSN, tli uint32, began, here event.LSN) *event.Fault {
+	return safety(CodeOtherHistory, place,
+		fmt.Sprintf("the stored position %s is on a timeline %d that began at %s, and the server's began at %s: two standbys were promoted, and this is the other one", at, tli, began, here),
+		"connect to the server that is the primary now, or choose one:"+accept(CodeOtherHistory)+waySetSlot+waySetNow+wayReplay)
+}
+
 func faultDependsChanged(place string, changes []string, from, to event.LSN) *event.Fault {
 	return safety(CodeDependsChanged, place,
 		fmt.Sprintf("%s; inserts between %s and %s may not have been published", strings.Join(changes, ", "), from, to),
@@ -310,6 +317,14 @@ func faultSlotLimit(place, slot string, k kept) *event.Fault {
 		Code: CodeSlotLimit, Class: event.Config, Op: opStream, Place: place + " slot " + slot,
 		Text: fmt.Sprintf("the slot keeps %d bytes of log (wal_status %s), and the server gives it up after %d more (max_slot_wal_keep_size)", k.bytes, k.status, max(0, k.safe)),
 		Hint: "ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf(); and find out what holds the slot: the sink (/readyz), an old transaction (outtail doctor), or rewind_window",
+	}
+}
+
+func faultStandbyAway(place, slot, away string) *event.Fault {
+	return &event.Fault{
+		Code: CodeStandbyAway, Class: event.Config, Op: opStream, Place: place + " slot " + slot,
+		Text: fmt.Sprintf("synchronized_standby_slots names %s, and no standby reads that slot: the server sends nothing from a failover slot before that standby has it", away),
+		Hint: "bring the standby back, or take it out: ALTER SYSTEM SET synchronized_standby_slots = '…'; SELECT pg_reload_conf();",
 	}
 }
 

@@ -38,18 +38,28 @@ func (h *Horizon) Serves(ctx context.Context, cp event.Checkpoint) error {
 			return err
 		}
 	}
-	history, err := h.s.history(ctx, h.u, cp)
+	_, _, err := h.s.decide(ctx, h.u, cp)
+	return err
+}
+
+// CheckResume asks whether a start would go on after what is stored, and gives the fault that it would end with. It moves nothing,
+// and may be asked beside a session: so stored is loaded between the slot, which must not be newer, and the end of the log, which
+// must not be older.
+func CheckResume(ctx context.Context, o Options, stored func(context.Context) (event.Checkpoint, error)) error {
+	h, err := LookBack(ctx, o)
 	if err != nil {
 		return err
 	}
-	_, fault := decide(&h.s.o, h.s.names, cp, f, history)
-	if fault == nil {
-		_, fault = checkPublished(&h.s.o, h.s.names, f, false)
+	defer h.Close()
+	from, err := stored(ctx)
+	if err != nil || from.IsZero() {
+		return err
 	}
-	if fault != nil {
-		return fault
+	if err := h.u.cat.server(ctx, &h.u.facts); err != nil {
+		return h.s.o.queryFault(opStart, err)
 	}
-	return nil
+	_, _, err = h.s.decide(ctx, h.u, from)
+	return err
 }
 
 // Oldest names the oldest position from which the server can send, "" where there is none.

@@ -129,32 +129,23 @@ func (s *Source) settings(ctx context.Context, repl *pgconn.PgConn) (time.Durati
 // open decides, creates what is to be created, starts the stream and then looks once more: what moved between the first
 // look and the start of the stream (another process let go of the slot) is decided anew.
 func (s *Source) open(ctx context.Context, u *setup, from event.Checkpoint) (event.Checkpoint, error) {
-	o, f := &s.o, &u.facts
-	history, err := s.history(ctx, u, from)
+	o := &s.o
+	p, warnings, err := s.decide(ctx, u, from)
 	if err != nil {
 		return event.Checkpoint{}, err
 	}
-	p, fault := decide(o, s.names, from, f, history)
-	if fault != nil {
-		return event.Checkpoint{}, fault
-	}
-	if f.Pub == nil && !p.Create {
-		return event.Checkpoint{}, faultPublicationGone(o.place(), o.Publication, p.At, f.End)
-	}
-	warnings, fault := checkPublished(o, s.names, f, p.Create)
-	if fault != nil {
-		return event.Checkpoint{}, fault
-	}
 	if p.Create {
-		if p.At, fault = s.create(ctx, u); fault != nil {
+		at, fault := s.create(ctx, u)
+		if fault != nil {
 			return event.Checkpoint{}, fault
 		}
+		p.At = at
 	}
 	conn, err := s.start(ctx, u, p.At)
 	if err != nil {
 		return event.Checkpoint{}, err
 	}
-	if p, err = s.lookAgain(ctx, u, from, p, history); err != nil {
+	if p, err = s.lookAgain(ctx, u, from, p); err != nil {
 		conn.Close()
 		return event.Checkpoint{}, err
 	}
@@ -171,19 +162,40 @@ func (s *Source) open(ctx context.Context, u *setup, from event.Checkpoint) (eve
 	return s.begin(u, conn, from, p), nil
 }
 
-// history asks for the server's timeline history where the stored position is of another timeline.
-func (s *Source) history(ctx context.Context, u *setup, from event.Checkpoint) ([]timelineSwitch, error) {
-	p := from.Position
-	if p.IsZero() || p.Timeline == u.facts.Timeline || p.SystemID != u.facts.SystemID || u.facts.Timeline <= 1 {
-		return nil, nil
+// decide compares, and refuses what could not be streamed.
+func (s *Source) decide(ctx context.Context, u *setup, from event.Checkpoint) (p plan, warnings []warning, _ error) {
+	o, f := &s.o, &u.facts
+	if err := s.history(ctx, u, from); err != nil {
+		return p, nil, err
+	}
+	p, fault := decide(o, s.names, from, f)
+	if fault == nil && f.Pub == nil && !p.Create {
+		fault = faultPublicationGone(o.place(), o.Publication, p.At, f.End)
+	}
+	if fault == nil {
+		warnings, fault = checkPublished(o, s.names, f, p.Create)
+	}
+	if fault != nil {
+		return p, nil, fault
+	}
+	return p, warnings, nil
+}
+
+// history asks for the server's timeline history. Without it nothing can be decided on another timeline than the stored one.
+func (s *Source) history(ctx context.Context, u *setup, from event.Checkpoint) error {
+	if u.facts.Timeline <= 1 {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	h, err := pglogrepl.TimelineHistory(ctx, u.repl, int32(u.facts.Timeline))
-	if err != nil {
-		return nil, s.o.queryFault("read the server's timeline history", err)
+	switch p := from.Position; {
+	case err == nil:
+		u.facts.History = parseHistory(string(h.Content))
+	case !p.IsZero() && p.Timeline != u.facts.Timeline:
+		return s.o.queryFault("read the server's timeline history", err)
 	}
-	return parseHistory(string(h.Content)), nil
+	return nil
 }
 
 // create makes the publication, if it is absent, and then the slot.
@@ -298,7 +310,7 @@ func startStream(conn net.Conn, sql string) error {
 }
 
 // lookAgain compares once more now that the slot is ours and can move no more.
-func (s *Source) lookAgain(ctx context.Context, u *setup, from event.Checkpoint, p plan, history []timelineSwitch) (plan, error) {
+func (s *Source) lookAgain(ctx context.Context, u *setup, from event.Checkpoint, p plan) (plan, error) {
 	slot, err := u.cat.slot(ctx, s.o.Slot)
 	if err != nil {
 		return p, s.o.queryFault("read the replication slot", err)
@@ -310,7 +322,7 @@ func (s *Source) lookAgain(ctx context.Context, u *setup, from event.Checkpoint,
 		return p, nil
 	}
 	u.facts.Slot = slot
-	again, fault := decide(&s.o, s.names, from, &u.facts, history)
+	again, fault := decide(&s.o, s.names, from, &u.facts)
 	if fault != nil {
 		return p, fault
 	}
@@ -373,7 +385,9 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 		}
 	}
 	c.passed.Store(uint64(p.At))
+	c.timeline.Store(f.Timeline)
 	c.watch = &watcher{
+		moved: c.timeline.Store, standby: f.Recovery, guarded: f.Slot != nil && f.Slot.Failover || p.Create && o.FailoverSlot, timeline: f.Timeline,
 		o: o, names: s.names, cat: u.cat, version: f.Version, base: d, found: c.stopWith,
 		parts: parts, again: make(chan struct{}, 1),
 		at: func() event.LSN { return event.LSN(c.passed.Load()) }, ended: make(chan struct{}),

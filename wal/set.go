@@ -44,6 +44,9 @@ func CheckSet(ctx context.Context, o Options, to string) (event.Checkpoint, erro
 			return event.Checkpoint{}, f
 		}
 	}
+	if err := s.history(ctx, u, event.Checkpoint{}); err != nil {
+		return event.Checkpoint{}, err
+	}
 	d := dependsOf(&s.o, s.names, &u.facts)
 	return event.Checkpoint{
 		Position:  event.Position{Kind: event.Postgres, SystemID: u.facts.SystemID, Timeline: u.facts.Timeline, Slot: o.Slot, LSN: at},

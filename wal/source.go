@@ -35,6 +35,7 @@ type session struct {
 	stop     context.CancelFunc // of the watcher
 	silence  time.Duration
 	passed   atomic.Uint64 // decoder.at, for Lag
+	timeline atomic.Uint32 // of what is read; a standby changes it while it streams
 
 	load   *load
 	idleAt time.Time // when progress without events was told last
@@ -204,7 +205,7 @@ func (s *Source) Position(at uint64) (event.Position, []byte) {
 		return event.Position{}, nil
 	}
 	p := c.position
-	p.LSN = event.LSN(at)
+	p.LSN, p.Timeline = event.LSN(at), c.timeline.Load()
 	if d := c.watch.checked.Swap(nil); d != nil {
 		return p, *d
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outtail/outtail/event"
@@ -29,7 +30,14 @@ type watcher struct {
 	again chan struct{} // a look is wanted before it is due
 
 	version int
+	guarded bool // the slot is a failover slot
 	base    depends
+
+	// A standby goes on streaming over a promotion, its own or that of the server it follows: what it sends from the fork on is of
+	// another timeline. moved is told of it.
+	standby  bool
+	timeline uint32
+	moved    func(timeline uint32)
 
 	end      atomic.Uint64 // end of the server's log at the last look
 	retained atomic.Int64
@@ -111,6 +119,53 @@ func (w *watcher) look(ctx context.Context) error {
 		limit = faultSlotLimit(w.o.place(), w.o.Slot, k)
 	}
 	w.o.Conditions("slot_limit", limit)
+	if w.guarded {
+		if err := w.guard(ctx); err != nil {
+			return err
+		}
+	}
+	if w.standby {
+		return w.follow(ctx)
+	}
+	return nil
+}
+
+// guard tells why a server may send nothing from a failover slot although there is something: a standby is away for which it waits.
+func (w *watcher) guard(ctx context.Context) error {
+	away, err := w.cat.away(ctx)
+	if err != nil {
+		return err
+	}
+	var f *event.Fault
+	if away != "" {
+		f = faultStandbyAway(w.o.place(), w.o.Slot, away)
+	}
+	w.o.Conditions("standby_away", f)
+	return nil
+}
+
+// follow asks a standby over a replication connection of its own which timeline it is on now.
+func (w *watcher) follow(ctx context.Context) error {
+	s := &Source{o: *w.o}
+	u := &setup{}
+	defer u.close()
+	var err error
+	if u.repl, err = w.o.connect(ctx, true); err != nil {
+		return err
+	}
+	id, err := pglogrepl.IdentifySystem(ctx, u.repl)
+	if err != nil || uint32(id.Timeline) == w.timeline {
+		return err
+	}
+	u.facts.Timeline = uint32(id.Timeline)
+	if err := s.history(ctx, u, event.Checkpoint{}); err != nil {
+		return err
+	}
+	w.o.Logger.Info("the server has left its timeline while it streamed", "timeline", id.Timeline, "fork", u.facts.began().String())
+	w.timeline, w.base.Began = u.facts.Timeline, u.facts.began()
+	j := w.base.json()
+	w.checked.Store(&j)
+	w.moved(w.timeline)
 	return nil
 }
 
@@ -132,7 +187,7 @@ func (w *watcher) check(ctx context.Context) error {
 		w.found(faultDependsChanged(w.o.place(), changes, w.base.CheckedAt, f.End))
 		return nil
 	}
-	now.Tolerant = w.base.Tolerant
+	now.Tolerant, now.Began = w.base.Tolerant, w.base.Began
 	w.parts.learn(&f)
 	w.parts.store(&now)
 	w.base = now

@@ -21,6 +21,7 @@ import (
 	"github.com/outtail/outtail/doctor"
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/internal/template"
+	"github.com/outtail/outtail/wal"
 )
 
 // doctorPatience bounds the look at one server.
@@ -136,7 +137,7 @@ func doctorPostgres(p config.Pipeline, stored doctor.Stored) doctor.Postgres {
 	return doctor.Postgres{
 		Host: o.Host, Port: o.Port, User: o.User, Password: o.Password, Database: o.Database, TLS: doctor.TLS(o.TLS),
 		Slot: o.Slot, Publication: o.Publication, Tables: o.Tables, Columns: o.Columns, Create: o.Create, FailoverSlot: o.FailoverSlot,
-		Start: o.Start, Stored: stored,
+		Start: o.Start, Stored: stored, Resume: func(ctx context.Context) error { return wal.CheckResume(ctx, o, stored) },
 	}
 }
 

@@ -2,6 +2,7 @@ package cases
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,15 +46,14 @@ func TestAPromotedStandbyGoesOnWhereThePositionLiesBeforeTheFork(t *testing.T) {
 		s.Insert(3)
 		s.Arrived(p)
 		synced(t, db, standby)
+		guarded(t, s, p, primary)
 		s.Stop(p)
-		r := s.Outtail.Run(t, "doctor", "-c", s.Outtail.Config)
-		require.Contains(t, r.Stdout, "synchronized_standby_slots names no standby")
 		s.Insert(2) // not read before the primary is lost
 		standby.CaughtUp(t, primary)
 
 		there := db.On(t, standby)
 		s.Configure("Source", there.Source(", failover_slot: true"))
-		r = s.Outtail.Run(t, "doctor", "-c", s.Outtail.Config)
+		r := s.Outtail.Run(t, "doctor", "-c", s.Outtail.Config)
 		require.Contains(t, r.Stdout, "the slot a synchronised copy")
 		primary.Kill(t)
 		standby.Promote(t)
@@ -77,6 +77,112 @@ func TestAPromotedStandbyGoesOnWhereThePositionLiesBeforeTheFork(t *testing.T) {
 		s.Arrived(p)
 		s.Stop(p)
 	})
+}
+
+// guarded: a standby that the server waits for and that is away is named, by outtail and by doctor, whose statement ends the wait.
+func guarded(t *testing.T, s *scene.Scene, p *harness.Process, primary *harness.Postgres) {
+	t.Helper()
+	examine := func() string { return s.Outtail.Run(t, "doctor", "-c", s.Outtail.Config).Stdout }
+	guards := func(names string) {
+		primary.Exec(t, "postgres", "ALTER SYSTEM SET synchronized_standby_slots = '"+names+"'", "SELECT pg_reload_conf()")
+	}
+	require.Contains(t, examine(), "synchronized_standby_slots names no standby")
+	guards("standby, gone")
+	require.Eventually(t, func() bool {
+		return primary.Scalar(t, "postgres", "SELECT current_setting('synchronized_standby_slots')") == "standby, gone"
+	}, harness.Patience, 50*time.Millisecond)
+	s.Insert(1)
+	require.Contains(t, s.Says(p, "OT2047"), "synchronized_standby_slots names gone")
+	require.Len(t, s.Seen, len(s.Sent)-1, "the server keeps it back")
+	fix := regexp.MustCompile(`ALTER SYSTEM SET (synchronized_standby_slots = [^;]*); SELECT pg_reload_conf\(\);`).FindStringSubmatch(examine())
+	require.Len(t, fix, 2)
+	primary.Exec(t, "postgres", "ALTER SYSTEM SET "+fix[1], "SELECT pg_reload_conf()")
+	s.Arrived(p)
+	p.WaitReady(t)
+	require.NotContains(t, examine(), "synchronized_standby_slots")
+}
+
+func TestAStandbyIsReadOverItsPromotion(t *testing.T) {
+	t.Parallel()
+	primary := harness.StartPostgres(t, "17", harness.PostgresOptions{})
+	standby := harness.StartStandby(t, primary)
+	start := func(s *scene.Scene) *harness.Process { // a slot on a standby is made from what the primary logs
+		p := s.Outtail.Start(t)
+		p.Until(t, "the slot", func() bool {
+			primary.Exec(t, "postgres", "SELECT pg_log_standby_snapshot()")
+			status, _ := s.Outtail.Get(t, "/readyz")
+			return status == 200
+		})
+		return p
+	}
+	stage := func() *scene.Scene {
+		db := shop.NewPostgres(t, primary, nil)
+		standby.CaughtUp(t, primary)
+		s := scene.New(t, &servers, db)
+		s.Configure("Source", db.On(t, standby).Source(""))
+		return s
+	}
+	feedback := func(state string) {
+		standby.Exec(t, "postgres", "ALTER SYSTEM SET hot_standby_feedback = "+state, "SELECT pg_reload_conf()")
+	}
+
+	t.Run("a slot in the way of the primary is lost", func(t *testing.T) {
+		s := stage()
+		p := start(s)
+		s.Insert(1)
+		s.Arrived(p)
+		feedback("off")
+		require.Eventually(t, func() bool {
+			db := s.DB.(*shop.Postgres)
+			db.Server.Exec(t, db.DB, "CREATE TABLE junk ()", "DROP TABLE junk", "VACUUM")
+			return !p.Running()
+		}, harness.Patience, 100*time.Millisecond, "the server does not give the slot up")
+		r := p.Wait(t)
+		require.Equal(t, 4, r.Code, r.Stderr)
+		require.Contains(t, r.Stderr, "OT2033")
+		require.Contains(t, r.Stderr, "rows_removed")
+		feedback("on")
+	})
+	t.Run("promoted", func(t *testing.T) {
+		s := stage()
+		p := start(s)
+		s.Insert(1)
+		s.Arrived(p)
+		standby.CaughtUp(t, primary)
+		s.DB = s.DB.(*shop.Postgres).On(t, standby)
+		standby.Promote(t)
+		s.Insert(2)
+		s.Arrived(p)
+		p.Until(t, "the new timeline to be noticed", func() bool { return strings.Contains(p.Stderr(), "has left its timeline") })
+		s.Insert(2)
+		s.Arrived(p)
+		s.Stop(p)
+		s.Prove()
+		require.NotContains(t, p.Stderr(), "OT2036")
+	})
+}
+
+func TestAServerThatWasRestoredFromABackupStops(t *testing.T) {
+	t.Parallel()
+	primary := harness.StartPostgres(t, "15", harness.PostgresOptions{})
+	standby := harness.StartStandby(t, primary)
+	db := shop.NewPostgres(t, primary, nil)
+	s := scene.New(t, &servers, db)
+	s.Prove()
+	standby.CaughtUp(t, primary)
+	standby.Detach(t)
+	p := s.Start()
+	s.Insert(200) // published, and not in the backup
+	s.Arrived(p)
+	s.Stop(p)
+	stored := s.Stored().Source.LSN
+
+	standby.Unfollow(t)
+	s.DB = db.On(t, standby)
+	s.Configure("Source", s.DB.Source(""))
+	stderr := s.Stops(4, "OT2035", stored, "restored from a backup")
+	s.TakeWay(stderr, "--to now")
+	s.Prove()
 }
 
 func TestAPromotedStandbyThatLacksWhatWasPublishedStopsAndOffersTheFork(t *testing.T) {

@@ -73,3 +73,12 @@ func (p *Postgres) Fork(t testing.TB) {
 	p.Restart(t)
 	p.Promote(t)
 }
+
+// Unfollow makes a standby a server that knows nothing of its primary, on the same timeline: as the primary would be, restored from a
+// backup of that moment.
+func (p *Postgres) Unfollow(t testing.TB) {
+	t.Helper()
+	p.Exec(t, "postgres", `DO $$ BEGIN EXECUTE format('COPY (SELECT 1) TO PROGRAM %L', 'cat >/dev/null; rm ' || current_setting('data_directory') || '/standby.signal'); END $$`)
+	p.Restart(t)
+	require.Equal(t, "false", p.Scalar(t, "postgres", "SELECT pg_is_in_recovery()"))
+}
