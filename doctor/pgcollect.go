@@ -59,7 +59,8 @@ func collectPostgres(ctx context.Context, o *Postgres) (*pgFacts, *Finding) {
 func pgServer(ctx context.Context, a pgAsk, _ *Postgres, f *pgFacts) error {
 	r, err := a.one(ctx, `SELECT current_setting('server_version_num'), pg_is_in_recovery(), r.rolsuper,
 		r.rolreplication OR EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlreplica') AND pg_has_role(m.oid, 'member')),
-		(SELECT count(*) FROM pg_replication_slots), (SELECT count(*) FROM pg_stat_replication)
+		(SELECT count(*) FROM pg_replication_slots), (SELECT count(*) FROM pg_stat_replication),
+		coalesce(extract(epoch FROM nullif(r.rolvaliduntil, 'infinity') - now())::bigint, 0), r.rolconnlimit
 		FROM pg_roles r WHERE r.rolname = current_user`)
 	if err != nil {
 		return err
@@ -68,6 +69,8 @@ func pgServer(ctx context.Context, a pgAsk, _ *Postgres, f *pgFacts) error {
 	f.Recovery, f.Superuser, f.Replication = r[1] == "t", r[2] == "t", r[3] == "t"
 	f.Slots, _ = strconv.Atoi(r[4])
 	f.Senders, _ = strconv.Atoi(r[5])
+	f.Expires = seconds(r[6])
+	f.Connections, _ = strconv.Atoi(r[7])
 	rows, err := a.rows(ctx, `SELECT name, setting, coalesce(unit, '') FROM pg_settings WHERE name IN (`+pgSettings+`)`)
 	if err != nil {
 		return err
@@ -131,7 +134,17 @@ func pgPublished(ctx context.Context, a pgAsk, o *Postgres, f *pgFacts) error {
 	}
 	is := func(i int) bool { return r[i] == "t" }
 	f.Publication = &pgPublication{AllTables: is(0), Insert: is(1), Update: is(2), Delete: is(3), Truncate: is(4), ViaRoot: is(5), Generated: r[6] == "s"}
-	return nil
+	if !f.Publication.Update && !f.Publication.Delete {
+		return nil
+	}
+	rows, err := a.rows(ctx, `SELECT p.schemaname, p.tablename FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname
+		JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+		WHERE p.pubname = $1 AND c.relkind = 'r' AND c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid
+			AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident)) ORDER BY 1, 2 LIMIT 4`, o.Publication)
+	for _, r := range rows {
+		f.Nameless = append(f.Nameless, sqlName{r[0], r[1]})
+	}
+	return err
 }
 
 func pgTables(ctx context.Context, a pgAsk, o *Postgres, f *pgFacts) error {
@@ -151,14 +164,13 @@ func pgTables(ctx context.Context, a pgAsk, o *Postgres, f *pgFacts) error {
 
 func pgOneTable(ctx context.Context, a pgAsk, o *Postgres, f *pgFacts, n sqlName) (pgTable, error) {
 	t := pgTable{Name: n}
-	r, err := a.one(ctx, `SELECT c.oid, c.relkind, c.relpersistence, has_table_privilege(c.oid, 'SELECT'),
-		c.relreplident = 'f' OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident))
+	r, err := a.one(ctx, `SELECT c.oid, c.relkind, c.relpersistence, has_table_privilege(c.oid, 'SELECT')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, n.schema, n.table)
 	if err != nil || r == nil {
 		return t, err
 	}
 	rel := r[0]
-	t.Exists, t.Kind, t.Persistence, t.Select, t.HasIdentity = true, r[1], r[2], r[3] == "t", r[4] == "t"
+	t.Exists, t.Kind, t.Persistence, t.Select = true, r[1], r[2], r[3] == "t"
 	rows, err := a.rows(ctx, `SELECT a.attname, format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END, NULL), a.attgenerated <> ''
 		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`, rel)
 	if err != nil {

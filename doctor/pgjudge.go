@@ -127,7 +127,18 @@ func (f *pgFacts) judgeReplication(l *list, o *Postgres) {
 	default:
 		l.add(Error, codeReplication, "no replication connection: "+r.Text, "a start stops here", "the server's log tells more")
 	}
+	if f.Expires != 0 && f.Expires < 30*24*time.Hour {
+		l.add(Warning, codeReplication, "the password of the role "+o.User+" expires in "+span(f.Expires), "a connection that is lost after that does not come back",
+			"ALTER ROLE "+pgIdent(o.User)+" VALID UNTIL 'infinity';")
+	}
+	if f.Connections >= 0 && f.Connections < roleConnections {
+		l.add(Warning, codeReplication, fmt.Sprintf("the role %s may have %d connections at once", o.User, f.Connections), "outtail holds two, and needs two more while it connects anew or looks a partition up, and doctor others",
+			fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d;", pgIdent(o.User), 2*roleConnections))
+	}
 }
+
+// roleConnections is what outtail and doctor need beside each other.
+const roleConnections = 6
 
 func (f *pgFacts) judgeTables(l *list, o *Postgres) {
 	for _, t := range f.Tables {
@@ -274,14 +285,16 @@ func (f *pgFacts) judgeOperations(l *list, o *Postgres) {
 		return
 	}
 	only := "ALTER PUBLICATION " + pgIdent(o.Publication) + " SET (publish = 'insert');"
-	more := p.Update || p.Delete
-	for _, t := range f.Tables {
-		if more && t.Exists && !t.HasIdentity {
-			l.add(Warning, codeOperations, "the publication publishes more than inserts, and "+t.Name.String()+" has no primary key or other replica identity", "the server refuses every UPDATE or DELETE of it, so that nobody can clean it up", only)
-			return
+	if len(f.Nameless) > 0 {
+		names := make([]string, len(f.Nameless))
+		for i, n := range f.Nameless {
+			names[i] = n.String()
 		}
+		l.add(Warning, codeOperations, "the publication publishes more than inserts, and of its tables "+strings.Join(names, ", ")+" have no primary key or other replica identity",
+			"the server refuses every UPDATE or DELETE of them, so that nobody can clean them up", only)
+		return
 	}
-	if more {
+	if p.Update || p.Delete {
 		l.add(Note, codeOperations, "the publication "+o.Publication+" publishes more than inserts", "outtail leaves the rest out, but the server decodes and sends it (a clean-up of the table as much as the events)", only)
 		return
 	}

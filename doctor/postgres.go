@@ -57,6 +57,8 @@ type pgFacts struct {
 	Recovery bool
 	// Role attributes of the user.
 	Superuser, Replication bool
+	Expires                time.Duration // until the password does; 0: never
+	Connections            int           // that the role may have; -1: any number
 	// Refused is why no replication connection could be made; nil if one was.
 	Refused  *pgRefusal
 	SystemID string
@@ -73,6 +75,7 @@ type pgFacts struct {
 	Retained       int64     // bytes that the slot keeps, -1 unknown
 
 	Publication *pgPublication
+	Nameless    []sqlName // published tables whose rows an UPDATE or DELETE cannot name, where those are published; a few of them
 	Tables      []pgTable
 	Held        []pgHolder
 	Hidden      []hidden
@@ -121,7 +124,6 @@ type pgTable struct {
 	Kind        string // relkind
 	Persistence string
 	Select      bool
-	HasIdentity bool // an UPDATE or DELETE can say which row it means
 	Published   bool // itself, by its schema, or by FOR ALL TABLES
 	Ancestor    *sqlName
 	Filter      bool

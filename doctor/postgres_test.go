@@ -20,7 +20,7 @@ func options() Postgres {
 // healthyPostgres is a server with which nothing is wrong.
 func healthyPostgres() *pgFacts {
 	return &pgFacts{
-		Version: 170002, SystemID: "7", Timeline: 1, Replication: true, Slots: 1, Senders: 1, End: 2000, Retained: 500,
+		Version: 170002, SystemID: "7", Timeline: 1, Replication: true, Connections: -1, Slots: 1, Senders: 1, End: 2000, Retained: 500,
 		Settings: map[string]string{
 			"wal_level": "logical", "max_replication_slots": "10", "max_wal_senders": "10", "max_slot_wal_keep_size": "102400 MB", "wal_sender_timeout": "60000 ms",
 			"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on",
@@ -29,7 +29,7 @@ func healthyPostgres() *pgFacts {
 		Stored:      event.Checkpoint{Position: event.Position{Kind: event.Postgres, SystemID: "7", Timeline: 1, LSN: 1000}},
 		Publication: &pgPublication{Insert: true},
 		Tables: []pgTable{{
-			Name: sqlName{"public", "outbox"}, Exists: true, Kind: "r", Persistence: "p", Select: true, HasIdentity: true, Published: true,
+			Name: sqlName{"public", "outbox"}, Exists: true, Kind: "r", Persistence: "p", Select: true, Published: true,
 			Columns: map[string]pgColumn{"id": {Type: "uuid"}, "payload": {Type: "jsonb"}, "occurred_at": {Type: "timestamp with time zone"}},
 		}},
 	}
@@ -65,6 +65,9 @@ func TestJudgePostgres(t *testing.T) {
 		{"no REPLICATION", func(_ *Postgres, f *pgFacts) {
 			f.Replication, f.Refused = false, &pgRefusal{"42501", "permission denied to start WAL sender"}
 		}, one(expectation{Error, codeReplication, "may not use replication", `ALTER ROLE "outtail" WITH REPLICATION;`})},
+		{"a password that expires", func(_ *Postgres, f *pgFacts) { f.Expires = 72 * time.Hour }, one(expectation{Warning, codeReplication, "expires in", `ALTER ROLE "outtail" VALID UNTIL 'infinity';`})},
+		{"a password that expires next year", func(_ *Postgres, f *pgFacts) { f.Expires = 9000 * time.Hour }, nil},
+		{"few connections", func(_ *Postgres, f *pgFacts) { f.Connections = 2 }, one(expectation{Warning, codeReplication, "2 connections", `ALTER ROLE "outtail" CONNECTION LIMIT 12;`})},
 		{"pg_hba", func(_ *Postgres, f *pgFacts) {
 			f.Refused = &pgRefusal{"28000", "no pg_hba.conf entry for replication connection"}
 		}, one(expectation{Error, codeReplication, "pg_hba", "host  shop  outtail"})},
@@ -81,7 +84,9 @@ func TestJudgePostgres(t *testing.T) {
 		}, one(expectation{Note, codePublication, "first start creates it", "CREATE PUBLICATION"})},
 		{"no inserts", func(_ *Postgres, f *pgFacts) { f.Publication = &pgPublication{Update: true} }, one(expectation{Error, codePublication, "does not publish inserts", "SET (publish = 'insert');"})},
 		{"more than inserts", func(_ *Postgres, f *pgFacts) { f.Publication.Delete = true }, one(expectation{Note, codeOperations, "more than inserts", "SET (publish = 'insert');"})},
-		{"more than inserts without identity", func(_ *Postgres, f *pgFacts) { f.Publication.Delete, f.Tables[0].HasIdentity = true, false }, one(expectation{Warning, codeOperations, "no primary key", "SET (publish = 'insert');"})},
+		{"more than inserts without identity", func(_ *Postgres, f *pgFacts) {
+			f.Publication.Delete, f.Nameless = true, []sqlName{{"public", "outbox"}}
+		}, one(expectation{Warning, codeOperations, "no primary key", "SET (publish = 'insert');"})},
 		{"not published", func(_ *Postgres, f *pgFacts) { f.Tables[0].Published = false }, one(expectation{Error, codePublication, "does not contain", `ADD TABLE "public"."outbox";`})},
 		{"sent as its root", func(_ *Postgres, f *pgFacts) {
 			f.Publication.ViaRoot, f.Tables[0].Ancestor = true, &sqlName{"public", "all"}

@@ -98,7 +98,6 @@ func guarded(t *testing.T, s *scene.Scene, p *harness.Process, primary *harness.
 	require.Len(t, fix, 2)
 	primary.Exec(t, "postgres", "ALTER SYSTEM SET "+fix[1], "SELECT pg_reload_conf()")
 	s.Arrived(p)
-	p.WaitReady(t)
 	require.NotContains(t, examine(), "synchronized_standby_slots")
 }
 

@@ -13,7 +13,10 @@ const standbyScript = `set -e
 d=${PGDATA:-/var/lib/postgresql/data}
 mkdir -p "$d" && chown postgres:postgres "$d" && chmod 700 "$d"
 as="setpriv --reuid postgres --regid postgres --init-groups --"
-[ -s "$d/PG_VERSION" ] || $as pg_basebackup -D "$d" -d "$PRIMARY" -X stream -c fast -R -C -S standby
+if [ ! -s "$d/PG_VERSION" ]; then
+	$as pg_basebackup -D "$d" -d "$PRIMARY" -X stream -c fast -R -C -S standby
+	echo "hot_standby_feedback = on" >>"$d/postgresql.auto.conf" # ALTER SYSTEM can turn it off
+fi
 exec $as postgres -D "$d" "$@"`
 
 // StartStandby runs a hot standby of a server of the test's own, over streaming replication and a physical slot; hot_standby_feedback
@@ -25,7 +28,7 @@ func StartStandby(t testing.TB, primary *Postgres) *Postgres {
 		'cat >> ' || current_setting('hba_file')); PERFORM pg_reload_conf(); END $$`)
 	ip, err := primary.c.ContainerIP(ctx)
 	require.NoError(t, err)
-	cmd := append([]string{"bash", "-c", standbyScript, "standby"}, arguments(postgresSettings(map[string]string{"hot_standby_feedback": "on"}))...)
+	cmd := append([]string{"bash", "-c", standbyScript, "standby"}, arguments(postgresSettings(nil))...)
 	s := spec{kind: "postgres" + primary.Version + "-standby", image: postgresImage(primary.Version), ports: 1, memory: 2 << 30}
 	s.container = func([]int) ([]string, map[string]string, []int) {
 		conn := "host=" + ip + " port=5432 user=postgres password=" + RootPassword + " dbname=postgres"

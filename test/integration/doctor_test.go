@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -124,6 +125,8 @@ func TestDoctorOnPostgres(t *testing.T) {
 		exit                     int
 	}{
 		{"the role lost REPLICATION", "ALTER ROLE " + user + " NOREPLICATION", "OT8021", "replication", 3},
+		{"the password expires", "ALTER ROLE " + user + " VALID UNTIL '" + time.Now().Add(50*time.Hour).UTC().Format(time.RFC3339) + "'", "OT8021", "expires in", 1},
+		{"the role has few connections", "ALTER ROLE " + user + " CONNECTION LIMIT 3", "OT8021", "3 connections", 1},
 		{"the role lost SELECT", "REVOKE SELECT ON outbox FROM " + user, "OT8007", "select", 1},
 		{"the publication publishes nothing", "ALTER PUBLICATION outtail_orders SET (publish = 'update')", "OT8025", "inserts", 3},
 		{"updates cannot be told", "ALTER PUBLICATION outtail_orders SET (publish = 'insert, update'); ALTER TABLE outbox REPLICA IDENTITY NOTHING", "OT8026", "primary key", 1},
