@@ -294,6 +294,9 @@ func parseElsewhere(m []byte) (out pglogrepl.Message) {
 			out = nil
 		}
 	}()
+	if len(m) > 0 && m[0] == 'T' {
+		return nil // it makes room for as many tables as the message claims to have; ours does not look at them
+	}
 	out, err := pglogrepl.Parse(m)
 	if err != nil {
 		return nil
