@@ -2,6 +2,7 @@ package wal
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -174,4 +175,15 @@ func TestATableThatIsNewInTheConfigurationIsNoFinding(t *testing.T) {
 func TestTimelineHistory(t *testing.T) {
 	h := parseHistory("# comment\n1\t0/5000000\tno recovery target specified\n\n2\t1/A0\treason\nrubbish\n")
 	require.Equal(t, []timelineSwitch{{1, 0x5000000}, {2, 0x1000000A0}}, h)
+}
+
+func TestAGapIsToldInTime(t *testing.T) {
+	saved := time.Now().Add(-3 * time.Hour)
+	f := since(faultSlotLost("h", "s", 100, 200), saved)
+	require.Contains(t, f.Text, "0/64")
+	require.Contains(t, f.Text, "saved at "+saved.UTC().Format(time.RFC3339)+", 3h0m0s ago")
+	for _, same := range []*event.Fault{faultSlotActive("h", "s", 1), faultNoSlot("h", "s")} {
+		require.Equal(t, same, since(same, saved))
+	}
+	require.NotContains(t, since(faultRanBefore("h", "s", 1), time.Time{}).Text, "saved")
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/outtail/outtail/event"
 )
@@ -91,6 +92,16 @@ func immediate(code, place, text, hint string) *event.Fault {
 // safety is what only a person may decide (I5). Ways names the commands that apply.
 func safety(code, place, text, ways string) *event.Fault {
 	return &event.Fault{Code: code, Class: event.Safety, Op: opResume, Place: place, Text: text, Hint: ways}
+}
+
+// since says when the position was saved from which on something may be missing: a gap has a length in time, too.
+func since(f *event.Fault, saved time.Time) *event.Fault {
+	if f.Class != event.Safety || saved.IsZero() {
+		return f
+	}
+	g := *f
+	g.Text += fmt.Sprintf("; the position was saved at %s, %s ago", saved.UTC().Format(time.RFC3339), time.Since(saved).Round(time.Second))
+	return &g
 }
 
 // Acceptable are the codes of the findings that a person can accept (checkpoint accept), in order.

@@ -176,7 +176,7 @@ func (s *Source) decide(ctx context.Context, u *setup, from event.Checkpoint) (p
 		warnings, fault = checkPublished(o, s.names, f, p.Create)
 	}
 	if fault != nil {
-		return p, nil, fault
+		return p, nil, since(fault, from.SavedAt)
 	}
 	return p, warnings, nil
 }
@@ -386,6 +386,10 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	}
 	c.passed.Store(uint64(p.At))
 	c.timeline.Store(f.Timeline)
+	c.saved.Store(from.SavedAt.UnixMicro())
+	if from.SavedAt.IsZero() {
+		c.saved.Store(time.Now().UnixMicro())
+	}
 	c.watch = &watcher{
 		moved: c.timeline.Store, standby: f.Recovery, guarded: f.Slot != nil && f.Slot.Failover || p.Create && o.FailoverSlot, timeline: f.Timeline,
 		o: o, names: s.names, cat: u.cat, version: f.Version, base: d, found: c.stopWith,

@@ -35,6 +35,7 @@ type session struct {
 	stop     context.CancelFunc // of the watcher
 	silence  time.Duration
 	passed   atomic.Uint64 // decoder.at, for Lag
+	saved    atomic.Int64  // when the position was, microseconds
 	timeline atomic.Uint32 // of what is read; a standby changes it while it streams
 
 	load   *load
@@ -64,7 +65,7 @@ func (s *Source) Read(ctx context.Context) (*event.Batch, error) {
 	defer context.AfterFunc(ctx, func() { c.interrupt() })()
 	for {
 		if f := c.found.Load(); f != nil {
-			return nil, f
+			return nil, since(f, time.UnixMicro(c.saved.Load()))
 		}
 		if c.load == nil {
 			c.load = s.pool.Get().(*load)
@@ -78,7 +79,7 @@ func (s *Source) Read(ctx context.Context) (*event.Batch, error) {
 			return c.hand(now), nil
 		}
 		if c.err != nil {
-			return nil, s.streamFault(c)
+			return nil, since(s.streamFault(c), time.UnixMicro(c.saved.Load()))
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -135,7 +136,7 @@ func (c *session) stopWith(f *event.Fault) {
 }
 
 // streamFault says what an error of the stream means. SQLSTATE decides, never text.
-func (s *Source) streamFault(c *session) error {
+func (s *Source) streamFault(c *session) *event.Fault {
 	at := c.read.dec.at
 	if f := event.AsFault(c.err); f != nil {
 		return f
@@ -216,6 +217,7 @@ func (s *Source) Position(at uint64) (event.Position, []byte) {
 func (s *Source) Confirm(p event.Position) {
 	if c := s.shared.Load(); c != nil && p.Kind == event.Postgres && p.SystemID == c.position.SystemID {
 		c.answer.confirm(p.LSN)
+		c.saved.Store(time.Now().UnixMicro())
 	}
 }
 

@@ -152,7 +152,7 @@ func TestAValueThatTheServerCannotSendIsNamedWithTheWayOut(t *testing.T) {
 	// One that it can send is passed by, if nobody wants it: as much as is wanted is kept, and no more.
 	ids := pgIDs(3)
 	db.Exec(t, pgEvent(ids[0], `'{"n": 1}'`))
-	db.Exec(t, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload, doc) VALUES ('`+ids[1]+`', 'order', 'order-1', 'order.changed', '{"n": 2}', repeat('x', 200 << 20))`)
+	db.Exec(t, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload, doc) VALUES ('`+ids[1]+`', 'order', 'order-1', 'order.changed', '{"n": 2}', repeat('x', 40 << 20))`)
 	s.Expect(ids[:2]...)
 	s.Arrived(p)
 	require.Equal(t, `{"n": 2}`, string(record(t, s, ids[1]).Value))
