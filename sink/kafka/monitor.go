@@ -181,6 +181,7 @@ func (s *Sink) refreshOne(now time.Time) {
 	defer s.mu.Unlock()
 	for _, t := range s.topics {
 		if t.ready && t.handed && now.Sub(t.seen) >= s.pace.refresh && !t.inspecting {
+			t.turn.widen(t.limit)
 			s.inspectSoon(t)
 			return
 		}
@@ -204,7 +205,6 @@ func (s *Sink) inspect(t *topic, client *kgo.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.inspecting, t.seen = false, time.Now()
-	t.turn.widen(t.limit)
 	if s.closed || s.rebuilding || client != s.client || t.tended || !t.handed {
 		return
 	}
