@@ -29,6 +29,8 @@ type Load struct {
 	Seed       uint64
 	// Pause is slept between transactions.
 	Pause time.Duration
+	// Until, where not nil, ends the load when it is closed, between transactions: what committed is known then.
+	Until <-chan struct{}
 	// Bad, above 0, makes one row in so many of the event type BadType, which no route of a test may take.
 	Bad int
 	// Persist goes on after errors of the database (restarts, cuts): what committed is read from the table at the end.
@@ -95,6 +97,11 @@ func (l Load) writer(ctx context.Context, db Database, w *Written, n, of int) er
 	share := l.Events / of
 	seq := map[int]int{}
 	for done, tx := 0, 0; done < share; tx++ {
+		select {
+		case <-l.Until: // nil never comes
+			return nil
+		default:
+		}
 		rows := min(1+rnd.IntN(50), share-done)
 		kept, err := l.transaction(ctx, db, w, rnd, n, of, rows, seq)
 		done += kept
