@@ -121,3 +121,83 @@ func crashAt(t *testing.T, c *crash) bool {
 	require.Empty(t, l.dead.all, "nothing that ended is left")
 	return c.happened()
 }
+
+// What precedes a parked event may have been on its way when the process died. A replay that is asked for at once waits until it was read
+// again.
+func TestAReplayRightAfterACrashOvertakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.route.lose(map[string]bool{"a:1": true})
+		l.start()
+		l.sink.mu.Lock()
+		l.sink.hold = true // a:0 is never answered
+		l.sink.mu.Unlock()
+		l.log.append("a:0", "a:1", "a:2")
+		pass(time.Second)
+		require.Equal(t, []string{"a:1", "a:2"}, l.dead.open())
+		_ = l.end(true)
+		l.route.lose(nil)
+
+		l.gate = make(chan struct{})
+		l.start()
+		pass(time.Second)
+		replayed := make(chan error)
+		go func() { // ends with the replay
+			_, err := l.w.p.Replay(t.Context(), Replay{})
+			replayed <- err
+		}()
+		pass(time.Second)
+		require.Empty(t, l.broker.of("a"))
+		close(l.gate)
+		require.NoError(t, <-replayed)
+		require.Equal(t, []string{"a:0", "a:1", "a:2"}, l.broker.of("a"))
+		require.NoError(t, l.end(false))
+	})
+}
+
+// What was replayed is read again after a crash, and a configuration in between does not route it any more: it waits again, and what was
+// replayed behind it with it.
+func TestAReplayedEventThatFailsInAReRunWaitsAgain(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprint("late ", late), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLot(event.Park)
+				defer l.over()
+				spoil := func() {
+					if late {
+						l.broker.refuse("a:1")
+					} else {
+						l.route.lose(map[string]bool{"a:1": true})
+					}
+				}
+				mend := func() { l.broker.refuse(); l.route.lose(nil) }
+				spoil()
+				l.start()
+				pass(time.Second)
+				l.store.mu.Lock()
+				l.store.fail = killed // the position stays where it is
+				l.store.mu.Unlock()
+				l.log.append("a:0", "a:1", "a:2")
+				pass(time.Second)
+				mend()
+				_, err := l.w.p.Replay(t.Context(), Replay{})
+				require.NoError(t, err)
+				require.Equal(t, []string{"a:0", "a:1", "a:2"}, l.broker.of("a"))
+				_ = l.end(true)
+
+				spoil()
+				l.start()
+				pass(time.Second)
+				require.Equal(t, []string{"a:1", "a:2"}, l.dead.open())
+				require.Equal(t, []string{"a:0", "a:1", "a:2", "a:0"}, l.broker.of("a"), "what comes behind does not follow without it")
+				mend()
+				_, err = l.w.p.Replay(t.Context(), Replay{})
+				require.NoError(t, err)
+				inOrder(t, l.broker.of("a"), 3)
+				require.Empty(t, l.dead.open())
+				require.NoError(t, l.end(false))
+			})
+		})
+	}
+}

@@ -48,6 +48,8 @@ type fakeSource struct {
 	// restates has each session tell a bound where it began, as a heartbeat does.
 	restates bool
 	restated bool
+	// gate, where not nil, keeps it from reading until it is closed.
+	gate chan struct{}
 }
 
 func (s *fakeSource) Open(ctx context.Context, from event.Checkpoint) (event.Checkpoint, error) {
@@ -74,6 +76,13 @@ func (s *fakeSource) Open(ctx context.Context, from event.Checkpoint) (event.Che
 }
 
 func (s *fakeSource) Read(ctx context.Context) (*event.Batch, error) {
+	if s.gate != nil {
+		select {
+		case <-s.gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	for {
 		s.log.mu.Lock()
 		if s.cut != s.log.cut {

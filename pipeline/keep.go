@@ -74,8 +74,23 @@ func (w *window) poisoned(seq uint64, f *event.Fault, alone bool) {
 		return
 	}
 	// The row of a lost session is read again, and judged then; so is one that is kept from another reading.
-	if sl.tx == nil || w.parked.known[rowID{sl.tx.ID, sl.index}] != nil {
+	var k *kept
+	if sl.tx != nil {
+		k = w.parked.known[rowID{sl.tx.ID, sl.index}]
+	}
+	switch {
+	case sl.tx == nil, k != nil && k.ended != event.Replayed:
 		w.keep(keeping{seq: seq, sent: sl.sentAt != 0, lost: true})
+		return
+	case k != nil:
+		// It was replayed once, is sent again in its place, and fails now: it waits again, and what was replayed behind it with it.
+		j := w.parked.reopen(k, sl.ev, sl.m, seq)
+		j.sent = sl.sentAt != 0
+		jobs := []keeping{*j}
+		if !k.alone {
+			jobs = w.follow(jobs, k.labels, seq)
+		}
+		w.keep(jobs...)
 		return
 	}
 	l := labelsOf(sl.m.Aggregate, sl.m.Topic, sl.m.Key)

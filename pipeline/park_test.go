@@ -375,6 +375,7 @@ type lot struct {
 	route  *keyed
 	sink   *strictSink
 	w      *world
+	gate   chan struct{} // where not nil, the source reads once it is closed
 	end    func(kill bool) error
 	ended  bool
 	past   []event.Checkpoint
@@ -426,7 +427,7 @@ func (l *lot) start() {
 		}
 		return nil
 	}
-	l.w = start(&fakeSource{log: l.log, batchRows: 3, openErr: open}, &fakeSink{}, l.store, func(o *Options) {
+	l.w = start(&fakeSource{log: l.log, batchRows: 3, openErr: open, gate: l.gate}, &fakeSink{}, l.store, func(o *Options) {
 		o.Sink, o.DeadLetters, o.Router, o.Transformer = strict, l.dead, l.route, l.route
 		o.DrainTimeout, o.MaxRate = time.Second, l.rate
 	})

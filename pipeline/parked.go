@@ -53,6 +53,8 @@ type kept struct {
 	// seq is the event's number where it was read last; met is false until it was read in this session.
 	seq uint64
 	met bool
+	// seen is true once it was read, or kept, by this process: what precedes it in the log was handed to the sink, or is kept.
+	seen bool
 }
 
 func newParkedSet() parkedSet {
@@ -142,7 +144,7 @@ func (s *parkedSet) meet(ev *event.Event, m *event.Message, seq uint64) (*kept, 
 	if k.met {
 		return k, nil
 	}
-	k.met = true
+	k.met, k.seen = true, true
 	switch {
 	case k.ended == event.Replayed && s.blocks(m):
 		return k, s.reopen(k, ev, m, seq)
@@ -198,12 +200,23 @@ func (s *parkedSet) keep(ev *event.Event, l [2]label, seq uint64, alone bool) in
 	order := s.next
 	s.last = order
 	s.next++
-	s.known[rowID{ev.Tx.ID, ev.Index}] = &kept{order: order, alone: alone, labels: l, seq: seq, met: true}
+	s.known[rowID{ev.Tx.ID, ev.Index}] = &kept{order: order, alone: alone, labels: l, seq: seq, met: true, seen: true}
 	s.open++
 	if !alone {
 		s.count(l, 1, 1)
 	}
 	return order
+}
+
+// ahead reports whether entries are open whose rows are still to be read by this process, with what precedes them. What covered says of
+// a transaction is that nothing of it is read any more.
+func (s *parkedSet) ahead(covered func(tx string) bool) bool {
+	for id, k := range s.known {
+		if k.ended == event.Open && !k.seen && !covered(id.tx) {
+			return true
+		}
+	}
+	return false
 }
 
 // end closes an open entry. It stays known while its row may be read again.

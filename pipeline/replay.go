@@ -73,6 +73,9 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
 	defer cancel()
 	defer context.AfterFunc(stopped, cancel)()
 
+	if err := p.caughtUp(ctx); err != nil {
+		return res, err
+	}
 	pass := replayPass{p: p, res: &res, rate: newPacer(r.Rate), topic: r.Topic, touched: map[label]bool{}, burst: 1}
 	picked, rest := r.Select, r.Canary
 	if err := pass.run(ctx, func(e *event.Parked) bool {
@@ -91,6 +94,27 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
 		err := pass.run(ctx, func(e *event.Parked) bool { return e.Behind && pass.touches(e) }, &res.Drained, n >= 2)
 		if err != nil || res.Drained == before {
 			return res, err
+		}
+	}
+}
+
+// caughtUp waits until every parked row that is still to be read again has been read: until then, events that precede it may not have
+// been handed to the sink by this process, nor acknowledged to the one before (I3).
+func (p *Pipeline) caughtUp(ctx context.Context) error {
+	covers, ok := p.opts.Source.(Coverer)
+	if !ok {
+		return nil // nothing is read again that is kept, as far as anybody knows
+	}
+	for {
+		at := p.Checkpoint().Position
+		p.w.mu.Lock()
+		ahead := p.w.parked.ahead(func(tx string) bool { return covers.Covers(at, tx) })
+		p.w.mu.Unlock()
+		if !ahead {
+			return nil
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
