@@ -26,6 +26,8 @@ const (
 	paceStuck = 100 * time.Millisecond
 	// paceProbe is more than a probe ever lets in.
 	paceProbe = 4 * paceWindow
+	// paceLarge is what is still missing of a message that is too large to be worth merging with others.
+	paceLarge = 8 << 10
 	// paceRTT is the round trip above which the window would cost more than it gains.
 	paceRTT = 300 * time.Microsecond
 	// Pacing begins when what arrives is older than paceEnter, and ends below paceLeave.
@@ -48,11 +50,13 @@ type pacer struct {
 	lastAt time.Time
 }
 
-// read tells of a read of n bytes that ended at now.
-func (p *pacer) read(now time.Time, n int) {
+// read tells of a read of n bytes that ended at now, when missing bytes of a message were waited for.
+func (p *pacer) read(now time.Time, n, missing int) {
 	p.lastAt = now
 	switch {
 	case now.Before(p.rest):
+	case missing >= paceLarge:
+		p.short, p.vain = false, 0
 	case n >= paceFull:
 		p.short, p.wait, p.vain = false, pacePause, 0
 	case p.short && p.wait < paceMost:

@@ -26,7 +26,7 @@ func TestPacing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := pacer{enabled: !c.off}
 			now := time.Unix(1, 0)
-			p.read(now, c.size)
+			p.read(now, c.size, 0)
 			require.Equal(t, c.want, p.pause(now.Add(c.later), c.lag))
 		})
 	}
@@ -36,7 +36,7 @@ func TestPacingEndsLaterThanItBegins(t *testing.T) {
 	p := pacer{enabled: true}
 	now := time.Unix(1, 0)
 	at := func(lag time.Duration) bool {
-		p.read(now, 1000)
+		p.read(now, 1000, 0)
 		return p.pause(now, lag) > 0
 	}
 	require.False(t, at(paceEnter))
@@ -51,7 +51,7 @@ func TestASlowSenderIsGivenMoreTimeUntilItFillsTheWindow(t *testing.T) {
 	now := time.Unix(1, 0)
 	var got []time.Duration
 	for _, n := range []int{1000, 1000, 1000, 1000, paceFull, 1000, 1000} {
-		p.read(now, n)
+		p.read(now, n, 0)
 		got = append(got, p.pause(now, time.Second))
 	}
 	require.Equal(t, []time.Duration{pacePause, 2 * pacePause, paceMost, paceMost, 0, pacePause, 2 * pacePause}, got)
@@ -62,7 +62,7 @@ func TestPausesInVainEndForAWhile(t *testing.T) {
 	now := time.Unix(1, 0)
 	var pauses, rests int
 	for range 40 {
-		p.read(now, 1000)
+		p.read(now, 1000, 0)
 		if d := p.pause(now, time.Second); d > 0 {
 			pauses++
 			now = now.Add(d)
@@ -73,8 +73,19 @@ func TestPausesInVainEndForAWhile(t *testing.T) {
 	}
 	require.Equal(t, paceVain+2, pauses, "3, 6 and then 12 ms, until they were of no use")
 	require.Equal(t, 40-pauses, rests)
-	p.read(now.Add(paceRest), 1000)
+	p.read(now.Add(paceRest), 1000, 0)
 	require.Positive(t, p.pause(now.Add(paceRest), time.Second), "and it is tried again")
+}
+
+func TestTheRestOfALargeMessageIsNotWaitedFor(t *testing.T) {
+	p := pacer{enabled: true}
+	now := time.Unix(1, 0)
+	for _, missing := range []int{90_000, 60_000, paceLarge} {
+		p.read(now, paceFull-1, missing)
+		require.Zero(t, p.pause(now, time.Second))
+	}
+	p.read(now, 1000, paceLarge-1)
+	require.Equal(t, pacePause, p.pause(now, time.Second))
 }
 
 func TestAWindowThatOnlyProbesOpenIsGivenUp(t *testing.T) {

@@ -358,7 +358,7 @@ func (s *reader) fill(ctx context.Context, deadline time.Time) error {
 	s.w += n
 	if n > 0 {
 		s.last = time.Now()
-		s.pace.read(s.last, n)
+		s.pace.read(s.last, n, s.need-left)
 		if s.pace.waited(s.last.Sub(began), n) {
 			s.pace.enabled = false
 			s.widen()

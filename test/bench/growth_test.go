@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -33,13 +34,15 @@ func TestGrowth(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			s := newSource(t, kind)
 			for _, p := range points {
-				s.begin(t)
-				s.write(t, p.load)
-				for run := range *runs {
-					f := drain(t, s, &outtail{s: s, label: "outtail", pipelines: p.pipelines}, p.rows*max(1, p.pipelines))
-					f.What, f.Run, f.Load, f.At = "growth", run+1, p.axis, p.at
-					f.record(t)
-				}
+				t.Run(fmt.Sprintf("%s/%d", p.axis, p.at), func(t *testing.T) {
+					s.begin(t)
+					s.write(t, p.load)
+					for run := range *runs {
+						f := drain(t, s, &outtail{s: s, label: "outtail", pipelines: p.pipelines}, p.rows*max(1, p.pipelines))
+						f.What, f.Run, f.Load, f.At = "growth", run+1, p.axis, p.at
+						f.record(t)
+					}
+				})
 			}
 		})
 	}
