@@ -449,6 +449,20 @@ func TestADeadProducerStartsAgain(t *testing.T) {
 	require.Equal(t, numbers(0, 9), r.values("orders"))
 }
 
+func TestAnIdleSinkTellsThatItsLoginIsRefused(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"), kfake.EnableSASL(), kfake.Superuser("PLAIN", "outtail", "o"))
+	r := setUpPaced(t, c, func(p *pace) { p.cluster = 5 * time.Millisecond }, func(o *Options) { o.SASL = SASL{"plain", "outtail", "o"} })
+	r.send(1, "orders", "a")
+	r.flush()
+	refused := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
+	c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, fmt.Errorf("cut"), true })
+	require.Equal(t, event.Config, r.code("OT5003").Class)
+	refused.Remove()
+	r.calmed()
+	r.send(2, "orders", "a")
+	r.flush()
+}
+
 func TestSilenceOfTheBrokersIsTold(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	r := setUp(t, c)

@@ -131,6 +131,12 @@ func cluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 // setUp makes and opens a sink whose pauses are short.
 func setUp(t *testing.T, c *kfake.Cluster, change ...func(*Options)) *rig {
 	t.Helper()
+	return setUpPaced(t, c, func(*pace) {}, change...)
+}
+
+// setUpPaced is setUp with some pauses changed.
+func setUpPaced(t *testing.T, c *kfake.Cluster, paced func(*pace), change ...func(*Options)) *rig {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, broker: c, ledger: sinktest.NewLedger(), told: newTold()}
@@ -147,6 +153,7 @@ func setUp(t *testing.T, c *kfake.Cluster, change ...func(*Options)) *rig {
 	s, err := New(o)
 	require.NoError(t, err)
 	quick(s)
+	paced(&s.pace)
 	r.Sink = s
 	_, err = s.Open(ctx)
 	require.NoError(t, err)

@@ -109,9 +109,13 @@ func (s *Sink) monitor() {
 		case now := <-tick.C:
 			s.checkProgress(&w, now)
 			s.refreshOne(now)
-			if now.Sub(w.compared) >= s.pace.cluster {
+			every := s.pace.cluster
+			if w.refused {
+				every = s.pace.stall
+			}
+			if now.Sub(w.compared) >= every {
 				w.compared = now
-				s.compareCluster()
+				w.refused = s.compareCluster(w.refused)
 			}
 		}
 	}
@@ -124,6 +128,7 @@ type watchman struct {
 	acksSince  time.Time // acks has been this since
 	firstSince time.Time
 	compared   time.Time
+	refused    bool // the brokers refuse TLS or the login
 }
 
 // checkProgress tells when nothing, or not the lowest event, was acknowledged for too long, and has the topics looked at that
@@ -248,13 +253,35 @@ func (s *Sink) kickAll() {
 	}
 }
 
-func (s *Sink) compareCluster() {
+// conditionLogin is the key of the condition that brokers refuse us, which an idle sink would not notice before its next event.
+const conditionLogin = "kafka/login"
+
+// compareCluster asks the brokers who they are, and reports whether they refuse to say. was is what it reported last.
+func (s *Sink) compareCluster(was bool) (refused bool) {
 	s.mu.Lock()
 	client := s.client
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(s.ctx, s.pace.tick)
 	defer cancel()
-	if id, err := s.askCluster(ctx, client); err == nil && id != "" {
+	id, err := s.askCluster(ctx, client)
+	if err != nil {
+		// That nobody answers within a moment says nothing; a refusal is an answer.
+		f := s.c.connection("the brokers refuse us", s.hooks.reason(err))
+		if f.Class != event.Config {
+			return was
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed && !s.over {
+			s.raise(conditionLogin, f)
+		}
+		return true
+	}
+	s.mu.Lock()
+	s.lower(conditionLogin)
+	s.mu.Unlock()
+	if id != "" {
 		_ = s.sameCluster(&id)
 	}
+	return false
 }
