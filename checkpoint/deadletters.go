@@ -106,6 +106,17 @@ func (d *DeadLetters) Audit(a Audit) error {
 	return d.s.update(a.Action, func(tx *bbolt.Tx) error { return putAudit(tx, a) })
 }
 
+// holder is the identity of the second file, "" where no event was ever parked in it.
+func (d *DeadLetters) holder() (id string, err error) {
+	err = d.s.viewParked(func(tx *bbolt.Tx) error {
+		if tx.Bucket([]byte(bucketDead)) != nil {
+			id = string(tx.Bucket([]byte(bucketMeta)).Get([]byte(keyID)))
+		}
+		return nil
+	})
+	return id, err
+}
+
 // mark stores the second file's identity in the first, before anything depends on it.
 func (d *DeadLetters) mark() error {
 	id, err := d.s.Prepared("").Create()

@@ -140,3 +140,19 @@ func TestALostFileOfParkedEventsIsNoticed(t *testing.T) {
 	require.NoError(t, s.DeadLetters().Park(t.Context(), "p", parking(deadLetter(0, "a"))))
 	require.NoError(t, s.DeadLetters().Check())
 }
+
+// A state file that was lost or damaged is replaced beside the parked events; they are missed again when they are lost.
+func TestANewStateFileKnowsThatEventsAreParkedBesideIt(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir})
+	require.NoError(t, s.DeadLetters().Park(t.Context(), "p", parking(deadLetter(0, "a"))))
+	require.NoError(t, s.Close())
+	require.NoError(t, os.Remove(filepath.Join(dir, FileName)))
+	s = open(t, Options{Dir: dir})
+	require.NoError(t, s.Import(t.Context(), "p", pg(1, 1), "", By{"ada", "damaged"}))
+	require.NoError(t, s.DeadLetters().Check())
+	require.NoError(t, s.Close())
+	require.NoError(t, os.Remove(filepath.Join(dir, ParkedName)))
+	s = open(t, Options{Dir: dir})
+	requireFault(t, s.DeadLetters().Check(), CodeParkedLost, event.Safety)
+}

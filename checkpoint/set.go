@@ -96,6 +96,9 @@ func (s *Store) act(ctx context.Context, a act, pipeline string, change func(sto
 	case strings.TrimSpace(a.by.Operator) == "":
 		return faultRefused(a.op, pipeline, "the operator is not known", "name the person who acts")
 	}
+	// A position that comes into a new file beside one in which events are parked depends on it from now on. One that cannot be
+	// read stops the next start by itself.
+	holder, _ := s.dead.holder()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now().UTC()
@@ -127,6 +130,11 @@ func (s *Store) act(ctx context.Context, a act, pipeline string, change func(sto
 				if err := record(tx, pipeline, before, now); err != nil {
 					return err
 				}
+			}
+		}
+		if meta := tx.Bucket([]byte(bucketMeta)); a.moves && holder != "" && meta.Get([]byte(keyParkedID)) == nil {
+			if err := meta.Put([]byte(keyParkedID), []byte(holder)); err != nil {
+				return err
 			}
 		}
 		return putAudit(tx, entry)
