@@ -140,3 +140,46 @@ func (w *window) follow(jobs []keeping, l [2]label, seq uint64) []keeping {
 	}
 	return jobs
 }
+
+// handOut numbers an entry that is sent again. Its row may come by meanwhile; see leaving.
+func (w *window) handOut(sl slot) (seq uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := sl.replay.entry
+	if k := w.parked.known[rowID{e.Tx, e.Index}]; k != nil && !k.out {
+		k.out, sl.replay.kept = true, k
+		w.out.Add(1)
+	}
+	return w.t.add(sl)
+}
+
+// handedOut says that a replay knows what became of entries, or does not want to know any more.
+func (w *window) handedOut(all []*replayed) {
+	if w.out.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range all {
+		if r.kept != nil {
+			r.kept.out, r.kept = false, nil
+			w.out.Add(-1)
+		}
+	}
+	close(w.ended)
+	w.ended = make(chan struct{})
+}
+
+// leaving gives, for a row that is on its way out of the store, what to wait for. Whether it has to be sent again in its place, behind what
+// the re-run has just sent of its aggregate, or stays where it is, is known only when that has ended (I3).
+func (w *window) leaving(ev *event.Event) <-chan struct{} {
+	if w.out.Load() == 0 {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k := w.parked.known[rowID{ev.Tx.ID, ev.Index}]; k != nil && k.out {
+		return w.ended
+	}
+	return nil
+}

@@ -63,7 +63,7 @@ func (p *Pipeline) one(ctx context.Context, ev *event.Event, m *event.Message, f
 	if err := p.w.admit(ctx, ev.Size); err != nil {
 		return err
 	}
-	if err := p.lockSending(ctx); err != nil {
+	if err := p.lockSending(ctx, ev); err != nil {
 		return err
 	}
 	defer p.sending.Unlock()
@@ -119,17 +119,19 @@ func (p *Pipeline) one(ctx context.Context, ev *event.Event, m *event.Message, f
 }
 
 // lockSending takes the turn to hand something to the sink. It is uncontended but for replays, which may shut the loop out for
-// as long as they empty a queue.
-func (p *Pipeline) lockSending(ctx context.Context) error {
+// as long as they empty a queue, and keep it waiting in front of the row of what they have handed over.
+func (p *Pipeline) lockSending(ctx context.Context, ev *event.Event) error {
 	for {
 		p.sending.Lock()
-		shut := p.shut.Load()
-		if shut == nil {
+		var wait <-chan struct{}
+		if shut := p.shut.Load(); shut != nil {
+			wait = *shut
+		} else if wait = p.w.leaving(ev); wait == nil {
 			return nil
 		}
 		p.sending.Unlock()
 		select {
-		case <-*shut:
+		case <-wait:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -695,3 +695,33 @@ func parkAtRandom(t *testing.T, rnd *rand.Rand) {
 	require.EqualValues(t, len(l.log.txs), l.w.p.Checkpoint().Position.LSN)
 	require.NoError(t, l.end(false))
 }
+
+// What a replay has handed over and not closed is neither sent nor left out when its row is read again: the loop waits for the end.
+func TestARowIsNotPassedWhileItIsOnItsWayOut(t *testing.T) {
+	w := newWindow(16, 1000, func() {}, time.Now)
+	w.keep = func(...keeping) {}
+	ev := &event.Event{Tx: &event.Tx{ID: "1"}, Index: 2}
+	other := &event.Event{Tx: ev.Tx, Index: 3}
+	e := &event.Parked{Tx: "1", Index: 2, Aggregate: "a"}
+	w.parked.load(e, false)
+	require.Nil(t, w.leaving(ev))
+	r := &replayed{entry: e}
+	w.handOut(slot{replay: r})
+	wait := w.leaving(ev)
+	require.NotNil(t, wait)
+	require.Nil(t, w.leaving(other))
+	select {
+	case <-wait:
+		t.Fatal("nothing has ended")
+	default:
+	}
+	w.handedOut([]*replayed{r, {entry: &event.Parked{}}})
+	<-wait
+	require.Nil(t, w.leaving(ev))
+	require.Zero(t, w.out.Load())
+	// What the position covers does not come by again.
+	covered := &replayed{entry: &event.Parked{Tx: "0", Aggregate: "b"}}
+	w.parked.load(covered.entry, true)
+	w.handOut(slot{replay: covered})
+	require.Zero(t, w.out.Load())
+}

@@ -55,6 +55,8 @@ type kept struct {
 	met bool
 	// seen is true once it was read, or kept, by this process: what precedes it in the log was handed to the sink, or is kept.
 	seen bool
+	// out: a replay has handed it to the sink, and does not know yet how that ends.
+	out bool
 }
 
 func newParkedSet() parkedSet {

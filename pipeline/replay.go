@@ -38,7 +38,8 @@ type replayed struct {
 	topic  string // instead of the route's
 	fault  *event.Fault
 	done   chan<- struct{}
-	gone   bool // its place in the store is empty: it was moved
+	gone   bool  // its place in the store is empty: it was moved
+	kept   *kept // what the window knows of it while it is out; guarded by the window
 
 	answered atomic.Bool
 }
@@ -179,10 +180,12 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 		if more = errors.Is(err, errEnough); err != nil && !more {
 			return err
 		}
-		if err := r.send(ctx, chunk, done); err != nil {
-			return err
+		err = r.send(ctx, chunk, done)
+		if err == nil {
+			err = r.close(ctx, chunk, stuck, acked)
 		}
-		if err := r.close(ctx, chunk, stuck, acked); err != nil {
+		p.w.handedOut(chunk)
+		if err != nil {
 			return err
 		}
 	}
@@ -339,7 +342,7 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 		return nil
 	}
 	// No transaction: the entry's row has its place in the order of the log already, or the position is behind it.
-	m.Seq = p.w.add(slot{size: ev.Size, topic: m.Topic, sentAt: time.Now().UnixNano(), ev: ev, m: m, replay: r})
+	m.Seq = p.w.handOut(slot{size: ev.Size, topic: m.Topic, sentAt: time.Now().UnixNano(), ev: ev, m: m, replay: r})
 	if err := p.opts.Sink.Send(ctx, m); err != nil {
 		p.w.settle(m.Seq) // not taken: nothing of it is in the sink
 		return err

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outtail/outtail/event"
@@ -20,6 +21,10 @@ type window struct {
 	room    chan struct{} // signalled when something passed and somebody waits: the loop, a replay, or both
 	waiting int
 	zero    chan struct{} // closed and replaced when nothing is in flight
+	// out counts the entries whose rows may be read again and that are on their way out of the store; ended is closed and replaced when
+	// they are not any more.
+	out   atomic.Int32
+	ended chan struct{}
 
 	ackedSince int       // passed since the last snapshot
 	idleAt     time.Time // when the last event passed and left nothing in flight
@@ -33,7 +38,7 @@ type window struct {
 }
 
 func newWindow(maxEvents int, maxBytes int64, notify func(), now func() time.Time) *window {
-	w := &window{maxEvents: maxEvents, maxBytes: maxBytes, room: make(chan struct{}, 2), notify: notify, now: now, parked: newParkedSet()}
+	w := &window{maxEvents: maxEvents, maxBytes: maxBytes, room: make(chan struct{}, 2), ended: make(chan struct{}), notify: notify, now: now, parked: newParkedSet()}
 	w.idleAt = now()
 	return w
 }
