@@ -274,8 +274,7 @@ func (s *Source) connectFault(err error) *event.Fault {
 		default:
 			f.Hint = "check tls.mode, tls.ca, tls.cert and tls.key; the server's certificates: SHOW VARIABLES LIKE 'ssl%'"
 		}
-	// An authentication method that the client cannot do, or an exchange that broke: errors without a type.
-	// The account's way to log in is none of the client's.
+	// A way to log in that the client cannot do: an error without a type.
 	case strings.Contains(err.Error(), "auth plugin"):
 		f.Code, f.Text = codeAuth, "user "+s.o.User+" logs in by a way that outtail does not know"
 		how := "WITH caching_sha2_password BY '…';"
@@ -283,6 +282,7 @@ func (s *Source) connectFault(err error) *event.Fault {
 			how = "VIA ed25519 USING PASSWORD('…');   (INSTALL SONAME 'auth_ed25519', or mysql_native_password)"
 		}
 		f.Hint = fmt.Sprintf("on the server: ALTER USER '%s'@'%%' IDENTIFIED %s", s.o.User, how)
+	// An exchange that broke, the same.
 	case strings.Contains(err.Error(), "auth"):
 		f.Code, f.Text = codeAuth, "authentication failed"
 		f.Hint = "check user and password"
