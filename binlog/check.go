@@ -73,9 +73,13 @@ func (s *Source) check(ctx context.Context, c *conn) error {
 				return s.queryFault("look at table "+t.name, err)
 			}
 		}
-		if d.byTransaction() {
+		if period := d.byTransaction(); len(period) > 0 {
+			drop := ""
+			for _, c := range period {
+				drop += ", DROP COLUMN " + backtick(c)
+			}
 			return lacks(codeFormat, "table "+t.name+" is versioned by transaction (BIGINT ROW START): MariaDB logs what is inserted into it as statements, whatever binlog_format is",
-				"version it by time, with columns of TIMESTAMP(6) or without any:\nALTER TABLE "+backtick(t.schema)+"."+backtick(t.table)+" DROP SYSTEM VERSIONING; and the columns of its period")
+				"SET SESSION system_versioning_alter_history = KEEP;\nALTER TABLE "+backtick(t.schema)+"."+backtick(t.table)+" DROP SYSTEM VERSIONING"+drop+";\n(ALTER TABLE … ADD SYSTEM VERSIONING; versions it by time)")
 		}
 		for _, c := range d {
 			if strings.Contains(c.Type, ") /* mariadb-5.3 */") {

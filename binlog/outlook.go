@@ -103,6 +103,16 @@ func (s *Source) changesBetween(parent context.Context, from, to place, t *table
 	return found, true, nil
 }
 
+// CheckServer looks at what a start looks at before anything else: the Fault that it would end with, or nil.
+func CheckServer(ctx context.Context, o Options) error {
+	s, c, err := lookAt(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	return s.check(ctx, c)
+}
+
 // Writers names the triggers, views and routines by which statements that do not name an outbox table write to it.
 func Writers(ctx context.Context, o Options) ([]string, error) {
 	s, c, err := lookAt(ctx, o)

@@ -72,11 +72,15 @@ func (d definition) shown() int {
 	return n
 }
 
-// byTransaction: row_start and row_end are numbers of transactions. Changes of such a table are logged as statements.
-func (d definition) byTransaction() bool {
-	return slices.ContainsFunc(d, func(c defColumn) bool {
-		return strings.HasPrefix(c.Type, "bigint") && strings.HasSuffix(c.Type, asRowEnd)
-	})
+// byTransaction names the columns of a period in numbers of transactions; none where it is in time, or there is none. Changes of such a
+// table are logged as statements.
+func (d definition) byTransaction() (period []string) {
+	for _, c := range d {
+		if strings.HasPrefix(c.Type, "bigint") && (strings.HasSuffix(c.Type, asRowStart) || strings.HasSuffix(c.Type, asRowEnd)) {
+			period = append(period, c.Name)
+		}
+	}
+	return period
 }
 
 // rowMark reads GENERATED ALWAYS AS ROW START or END; "" is something else.

@@ -80,6 +80,7 @@ func collectMySQL(ctx context.Context, o *MySQL) (*myFacts, *Finding) {
 		{"the stored position", myStored},
 		{"replicas", myReplicas},
 		{"tables", myTables},
+		{"what a start would refuse", myCheck},
 		{"what writes to them", myWriters},
 		{"prepared XA transactions", myXA},
 	} {
@@ -320,6 +321,13 @@ func myTables(_ context.Context, a myAsk, o *MySQL, f *myFacts) error {
 			t.Triggers = append(t.Triggers, r[0])
 		}
 		f.Tables = append(f.Tables, t)
+	}
+	return nil
+}
+
+func myCheck(ctx context.Context, _ myAsk, o *MySQL, f *myFacts) error {
+	if o.Check != nil && f.Vars["log_bin"] == "ON" && len(f.Missing) == 0 {
+		f.Refusal = o.Check(ctx)
 	}
 	return nil
 }

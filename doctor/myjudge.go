@@ -30,6 +30,7 @@ func judgeMySQL(o *MySQL, f *myFacts) list {
 	f.judgePrivileges(&l)
 	f.judgeIDs(&l, o)
 	f.judgeTables(&l, o)
+	f.judgeRefusal(&l)
 	f.judgeWriters(&l)
 	f.judgeExpiry(&l)
 	f.judgeNeeded(&l, o)
@@ -109,6 +110,15 @@ func (f *myFacts) judgeLog(l *list) {
 		l.add(Note, codeGTID, "gtid_mode is "+mode, "positions are file and offset, which mean nothing on another server: after a failover a person has to decide where to go on",
 			"SET PERSIST enforce_gtid_consistency = ON;\nSET PERSIST gtid_mode = OFF_PERMISSIVE; SET PERSIST gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON;")
 	}
+}
+
+// judgeRefusal tells what else a start would refuse, where nothing above has told why it would.
+func (f *myFacts) judgeRefusal(l *list) {
+	fault := event.AsFault(f.Refusal)
+	if fault == nil || fault.Class != event.Environment || slices.ContainsFunc(*l, func(f Finding) bool { return f.Severity == Error }) {
+		return
+	}
+	l.add(Error, codeTables, fault.Text, "a start stops here ("+fault.Code+")", fault.Hint)
 }
 
 // judgeWriters: a statement that is logged as such says nothing of what a trigger, view or routine behind it inserts.

@@ -35,6 +35,8 @@ type MySQL struct {
 	Resume func(context.Context, event.Checkpoint) error
 	// Changes says what became of the tables' columns since the stored position.
 	Changes func(context.Context, event.Checkpoint) ([]ColumnsChange, error)
+	// Check looks at the server and the tables as a start does: the Fault that it would end with.
+	Check func(context.Context) error
 	// Writers names what writes to the tables without being named in a statement: triggers, views, routines.
 	Writers func(context.Context) ([]string, error)
 	// Now is the time, to judge how old the stored position is.
@@ -91,6 +93,7 @@ type myFacts struct {
 	Resume    error // see MySQL.Resume
 	Changes   []ColumnsChange
 	ChangeErr error
+	Refusal   error // see MySQL.Check
 	Writers   []string
 	WriterErr error
 	Replicas  []myReplica

@@ -121,6 +121,13 @@ func TestJudgeMySQL(t *testing.T) {
 		{"old, and in the newest file", func(_ *MySQL, f *myFacts) {
 			f.Stored.SavedAt, f.Stored.Position.File = noon.Add(-60*24*time.Hour), "binlog.000002"
 		}, nil},
+		{"what only a start knows", func(_ *MySQL, f *myFacts) {
+			f.Refusal = &event.Fault{Code: "OT3006", Class: event.Environment, Text: "it is versioned by transaction", Hint: "ALTER TABLE"}
+		}, one(expectation{Error, codeTables, "versioned by transaction", "ALTER TABLE"})},
+		{"what a start says too", func(_ *MySQL, f *myFacts) {
+			f.Refusal = &event.Fault{Code: "OT3006", Class: event.Environment, Text: "binlog_format is MIXED", Hint: "SET"}
+			f.Vars["binlog_format"] = "MIXED"
+		}, one(expectation{Error, codeFormat, "MIXED", ""})},
 		{"columns changed in ways that can be followed", func(_ *MySQL, f *myFacts) {
 			f.Changes = []ColumnsChange{{Table: "shop.outbox", Changes: 2, First: "binlog.000001:950"}}
 		}, nil},

@@ -156,6 +156,7 @@ func doctorMySQL(cfg *config.Config, p config.Pipeline, stored doctor.Stored) do
 			}
 			return out, err
 		},
+		Check:   func(ctx context.Context) error { return binlog.CheckServer(ctx, o) },
 		Writers: func(ctx context.Context) ([]string, error) { return binlog.Writers(ctx, o) },
 	}
 }

@@ -308,6 +308,15 @@ func TestDoctorOnMariaDB(t *testing.T) {
 			repaired(s, c.code, c.exit, c.says, sql)
 		})
 	}
+	t.Run("a table that is versioned by transaction", func(t *testing.T) {
+		sql("ALTER TABLE outbox ADD COLUMN since BIGINT UNSIGNED GENERATED ALWAYS AS ROW START, ADD COLUMN until BIGINT UNSIGNED GENERATED ALWAYS AS ROW END, ADD PERIOD FOR SYSTEM_TIME (since, until), ADD SYSTEM VERSIONING")
+		found := of(doctor(s, 3), "OT8005")
+		require.Len(t, found, 1)
+		require.Contains(t, found[0].Why, "OT3006")
+		repair, _, _ := strings.Cut(found[0].Repair, "\n(")
+		sql(repair)
+		require.Empty(t, of(doctor(s, 0), "OT8005"))
+	})
 	t.Run("the log was reset, and grew again under the same file name", func(t *testing.T) { doctorKnowsTheLogIsAnother(s, sql) })
 }
 
