@@ -295,9 +295,10 @@ func btoi(b bool) int {
 	return 0
 }
 
-// reads reports whether two definitions read rows alike. A character set that is not known agrees with any.
+// reads reports whether two definitions read rows alike. A character set that is not known agrees with any; keys and their hidden columns
+// come and go by themselves (followHashes).
 func (d definition) reads(o definition) bool {
-	return slices.EqualFunc(d, o, func(a, b defColumn) bool {
+	return slices.EqualFunc(d[:len(d)-d.hashes()], o[:len(o)-o.hashes()], func(a, b defColumn) bool {
 		x, errX := parseColumnType(a.Type)
 		y, errY := parseColumnType(b.Type)
 		return errX == nil && errY == nil && equalFold(a.Name, b.Name) && family(x.kind) == family(y.kind) && x.unsigned == y.unsigned && x.opaque == y.opaque && x.rowEnd == y.rowEnd &&

@@ -144,7 +144,7 @@ func (s *Source) followHashes(t *tableMap, k *known, of *table) {
 	}
 	if k.proved.hashes() == 0 {
 		seen, err := s.lookAgain(s.reading, of)
-		if err != nil || seen.def.hashes() == 0 || !seen.def.hashed(0).reads(k.proved) {
+		if err != nil || seen.def.hashes() == 0 || !seen.def.reads(k.proved) {
 			return // they do not fit, then
 		}
 	}

@@ -68,7 +68,7 @@ func TestVersionedTables(t *testing.T) {
 					in("ALTER TABLE {} ADD UNIQUE (note, payload)", "INSERT INTO {} (payload) VALUES ('seven')")
 					require.Equal(t, []string{"seven"}, payloads(s.read(t, 1)))
 					require.NoError(t, s.Close())
-					in("INSERT INTO {} (payload) VALUES ('eight')", "ALTER TABLE {} ADD COLUMN more INT", "INSERT INTO {} (payload) VALUES ('nine')", "UPDATE {} SET note = 'u' WHERE payload = 'nine'",
+					in("INSERT INTO {} (payload) VALUES ('eight')", "ALTER TABLE {} ADD COLUMN more INT, DROP INDEX payload", "INSERT INTO {} (payload) VALUES ('nine')", "UPDATE {} SET note = 'u' WHERE payload = 'nine'",
 						"ALTER TABLE {} DROP COLUMN more", "INSERT INTO {} (payload) VALUES ('ten')")
 					s = open(t, o, s.cp)
 					require.Equal(t, []string{"eight", "nine", "ten"}, payloads(s.read(t, 3)))
