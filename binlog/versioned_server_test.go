@@ -49,7 +49,7 @@ func TestVersionedTables(t *testing.T) {
 					got := s.read(t, 5)
 					require.Equal(t, []string{"one", "two", "three", "four", "five"}, payloads(got))
 					require.Equal(t, []uint64{0, 1, 0, 1, 0}, []uint64{got[0].index, got[1].index, got[2].index, got[3].index, got[4].index}, "rows of the past have no number")
-					s.until(t, "the update", func() bool { return filtered["history"] == 4 })
+					s.until(t, "the update", func() bool { return filtered["history"] >= 4 && filtered["updated"] >= 2 })
 					if packed == "0" {
 						require.Equal(t, map[string]int{"history": 4, "updated": 4, "deleted": 4}, filtered)
 					} else {
@@ -143,7 +143,7 @@ func TestVersionedTables(t *testing.T) {
 		f := requireFault(t, err, "OT3006", event.Environment)
 		require.True(t, f.Immediate)
 		mend, _, _ := strings.Cut(f.Hint, "\n(")
-		b.run(t, mend, "ALTER TABLE numbered ADD SYSTEM VERSIONING")
+		b.run(t, strings.TrimSuffix(mend, ";"), "ALTER TABLE numbered ADD SYSTEM VERSIONING")
 		s := open(t, b.options(t, "numbered"), event.Checkpoint{})
 		b.run(t, "INSERT INTO numbered (payload) VALUES ('mended')")
 		require.Equal(t, []string{"mended"}, payloads(s.read(t, 1)))
