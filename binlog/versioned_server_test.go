@@ -63,7 +63,7 @@ func TestVersionedTables(t *testing.T) {
 					require.Len(t, got, 2)
 					require.NotNil(t, got[0].fault)
 					require.Equal(t, "six", got[1].payload)
-					require.Equal(t, 6, filtered["history"])
+					require.Equal(t, 7, filtered["history"])
 
 					// What is there changes while it is read, and while it is not.
 					in("ALTER TABLE {} ADD UNIQUE (note, payload)", "INSERT INTO {} (payload) VALUES ('seven')")
