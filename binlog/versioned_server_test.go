@@ -44,17 +44,16 @@ func TestVersionedTables(t *testing.T) {
 						"UPDATE {} SET note = 'x'",
 						"START TRANSACTION", "INSERT INTO {} (payload) VALUES ('three')", "UPDATE {} SET note = 'y' WHERE payload = 'three'", "INSERT INTO {} (payload) VALUES ('four')", "COMMIT",
 						"DELETE FROM {} WHERE payload <> 'two'",
-						"REPLACE INTO {} (id, payload) SELECT id, 'five' FROM {}",
 						"INSERT INTO {} (id, payload) SELECT id, 'never' FROM {} ON DUPLICATE KEY UPDATE note = 'z'",
 						"INSERT INTO {} (payload) VALUES ('end')")
-					got := s.read(t, 6)
-					require.Equal(t, []string{"one", "two", "three", "four", "five", "end"}, payloads(got))
-					require.Equal(t, []uint64{0, 1, 0, 1, 0, 0}, indexes(got), "rows of the past have no number")
+					got := s.read(t, 5)
+					require.Equal(t, []string{"one", "two", "three", "four", "end"}, payloads(got))
+					require.Equal(t, []uint64{0, 1, 0, 1, 0}, indexes(got), "rows of the past have no number")
 					require.Equal(t, 4, filtered["history"])
 					if packed == "0" {
-						require.Equal(t, map[string]int{"history": 4, "updated": 4, "deleted": 4}, filtered)
+						require.Equal(t, map[string]int{"history": 4, "updated": 4, "deleted": 3}, filtered)
 					} else {
-						require.Equal(t, 4, filtered["deleted"])
+						require.Equal(t, 3, filtered["deleted"])
 					}
 
 					// An event that is larger than what is kept in memory.
