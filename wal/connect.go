@@ -46,6 +46,9 @@ var rendering = map[string]string{
 	"bytea_output":       "hex",
 }
 
+// searchPath makes a query mean the server's own tables, whatever others are named.
+const searchPath = "pg_catalog"
+
 // config builds what pgconn connects with. Everything that PG* variables, ~/.pgpass or a service could add is given, so
 // that the configuration file alone decides.
 func (o *Options) config(replication bool) (*pgconn.Config, error) {
@@ -79,7 +82,7 @@ func (o *Options) config(replication bool) (*pgconn.Config, error) {
 		"application_name":            "outtail",
 		"client_min_messages":         "warning",
 		"standard_conforming_strings": "on",
-		"search_path":                 "pg_catalog",
+		"search_path":                 searchPath,
 	}
 	maps.Copy(cfg.RuntimeParams, rendering)
 	if replication {

@@ -27,18 +27,27 @@ type plan struct {
 // decide compares a stored checkpoint with the server (I5). It is the whole start rule: an existing slot wins whatever
 // start says; without one, only create makes one, and only where nothing says that we ran before.
 func decide(o *Options, names []name, from event.Checkpoint, f *facts) (plan, *event.Fault) {
-	place := o.place()
-	if f.Slot != nil && (f.Slot.Type != "logical" || f.Slot.Plugin != "pgoutput" || f.Slot.Database != f.Database) {
-		return plan{}, faultForeignSlot(place, o.Slot, f.Slot.Plugin, f.Slot.Database)
-	}
-	if f.Slot != nil && f.Slot.TwoPhase {
-		// The server turns it on for the session whatever we ask for: rows would come before their transaction has committed (I2).
-		return plan{}, faultTwoPhase(place, o.Slot)
-	}
 	if from.Position.IsZero() {
+		if fault := refuseSlot(o, f); fault != nil {
+			return plan{}, fault
+		}
 		return decideFirst(o, f)
 	}
 	return decideStored(o, names, from, f)
+}
+
+// refuseSlot refuses a slot that is not ours to read.
+func refuseSlot(o *Options, f *facts) *event.Fault {
+	switch {
+	case f.Slot == nil:
+		return nil
+	case f.Slot.Type != "logical" || f.Slot.Plugin != "pgoutput" || f.Slot.Database != f.Database:
+		return faultForeignSlot(o.place(), o.Slot, f.Slot.Plugin, f.Slot.Database)
+	case f.Slot.TwoPhase:
+		// The server turns it on for the session whatever we ask for: rows would come before their transaction has committed (I2).
+		return faultTwoPhase(o.place(), o.Slot)
+	}
+	return nil
 }
 
 // decideFirst is the start rule for a pipeline without a stored position.
@@ -127,6 +136,9 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts) (pl
 		toSlot = true
 	}
 
+	if fault := refuseSlot(o, f); fault != nil {
+		return plan{}, fault
+	}
 	if f.Slot == nil && p.Slot != "" && p.Slot != o.Slot {
 		return plan{}, faultOtherSlot(place, o.Slot, p.Slot, p.LSN)
 	}

@@ -119,6 +119,9 @@ func (s *Source) settings(ctx context.Context, repl *pgconn.PgConn) (time.Durati
 			return 0, faultPooler(s.o.place(), fmt.Sprintf("%s was set to %s and is %s", name, want, got))
 		}
 	}
+	if path := found["search_path"]; path != searchPath { // nobody's default, so that a pooler shows whose settings happen to be ours
+		return 0, faultPooler(s.o.place(), fmt.Sprintf("search_path was set to %s and is %s", searchPath, path))
+	}
 	limit, err := time.ParseDuration(found["wal_sender_timeout"] + "ms")
 	if err != nil {
 		return time.Minute, nil

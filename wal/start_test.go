@@ -165,6 +165,26 @@ func TestASlotThatIsNotOursAnyMoreStops(t *testing.T) {
 	require.Equal(t, wal.CodeForeignSlot, b.refuse(o, s.cp).Code)
 }
 
+func TestAnotherDatabaseIsNotTakenForOurs(t *testing.T) {
+	b, other := newBench(t), newBench(t)
+	s := b.open(b.options(), event.Checkpoint{})
+	cp := s.cp
+	require.NoError(t, s.source.Close())
+	other.exec(`CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')`)
+	o := b.options()
+	o.Database = other.database
+	f := b.refuse(o, cp)
+	require.Equal(t, wal.CodeOtherDatabase, f.Code)
+	require.Contains(t, f.Text, b.database)
+	require.Contains(t, f.Text, other.database)
+	// Accepted, the slot is still not of that database.
+	cp.Accepted = []string{wal.CodeOtherDatabase}
+	require.Equal(t, wal.CodeForeignSlot, b.refuse(o, cp).Code)
+	o.Slot = other.slot()
+	cp.Accepted = nil
+	require.Equal(t, wal.CodeOtherDatabase, b.refuse(o, cp).Code)
+}
+
 func TestAStandbyWaitsForTheSlot(t *testing.T) {
 	b := newBench(t)
 	first := b.open(b.options(), event.Checkpoint{})

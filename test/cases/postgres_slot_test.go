@@ -90,6 +90,19 @@ func TestB056ASlotThatTheServerGaveUpEndsThePipelineAndIsToldBefore(t *testing.T
 			db.Exec(t, `SELECT pg_drop_replication_slot('`+db.Slot()+`')`)
 			s.TakeWay(stderr, "--to now")
 			s.Prove()
+
+			// While it is read, and nothing of it can be sent: the server ends the session, and the next one finds why.
+			s.Configure("Topic", "missing-"+harness.Unique())
+			p = s.Outtail.Start(t)
+			s.InsertUnseen(1, "order.changed")
+			s.Says(p, "OT5004")
+			for i := 0; p.Running(); i++ {
+				require.Less(t, i, 200)
+				log()
+			}
+			r = p.Wait(t)
+			require.Equal(t, 4, r.Code, r.Stderr)
+			require.Contains(t, r.Stderr, "OT2033")
 		})
 	}
 }
