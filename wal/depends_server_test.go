@@ -80,7 +80,7 @@ func TestWhatIsDoneToTablesEveryDayStopsNothing(t *testing.T) {
 	o.CheckEvery = 50 * time.Millisecond
 	s := b.open(o, event.Checkpoint{})
 	b.exec(`ALTER TABLE outbox ADD COLUMN more int`, `ALTER TABLE loose ADD COLUMN more int`, `CREATE INDEX ON outbox (id)`, `ANALYZE outbox`, `VACUUM FULL p1`, `VACUUM FREEZE pg_publication`,
-		`GRANT SELECT ON outbox TO PUBLIC`, `COMMENT ON PUBLICATION pub IS 'x'`, `CREATE PUBLICATION somebody FOR TABLE outbox`, `ALTER TABLE p1 REPLICA IDENTITY FULL`,
+		`GRANT SELECT ON outbox TO PUBLIC`, `COMMENT ON PUBLICATION pub IS 'x'`, `CREATE PUBLICATION somebody FOR TABLE outbox`, `ALTER PUBLICATION pub ADD TABLE other`, `ALTER PUBLICATION pub DROP TABLE other`, `ALTER TABLE p1 REPLICA IDENTITY FULL`,
 		`INSERT INTO loose VALUES ('no insert into ours', 'a', 'x', NULL, 11)`, `ALTER TABLE outbox ATTACH PARTITION loose FOR VALUES FROM (10) TO (20)`,
 		`CREATE TABLE p3 PARTITION OF outbox FOR VALUES FROM (20) TO (30) PARTITION BY RANGE (d)`, `CREATE TABLE p31 PARTITION OF p3 DEFAULT`,
 		`INSERT INTO outbox SELECT i::text, 'a', 'x', NULL, 10 * i - 5 FROM generate_series(1, 3) i`)
