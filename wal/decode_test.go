@@ -294,14 +294,38 @@ func parseElsewhere(m []byte) (out pglogrepl.Message) {
 			out = nil
 		}
 	}()
-	if len(m) > 0 && m[0] == 'T' {
-		return nil // it makes room for as many tables as the message claims to have; ours does not look at them
+	if claimsMore(m) {
+		return nil
 	}
 	out, err := pglogrepl.Parse(m)
 	if err != nil {
 		return nil
 	}
 	return out
+}
+
+// claimsMore says that a message is none that ours looks into, or claims values that it has not: pglogrepl makes room for as many
+// gigabytes as are claimed before it looks.
+func claimsMore(m []byte) bool {
+	w := wire{b: m}
+	switch w.byte() {
+	case 'T', 'U', 'D':
+		return true
+	case 'I':
+		w.u32()
+		w.byte()
+		for range w.u16() {
+			if kind := w.byte(); kind == 't' || kind == 'b' {
+				w.take(int(w.u32()))
+			}
+		}
+	case 'M':
+		w.byte()
+		w.u64()
+		w.text()
+		w.take(int(w.u32()))
+	}
+	return w.bad
 }
 
 // testdata/*.hex are messages of real servers, one in hex per line, as Postgres 15 and 17 sent them.
