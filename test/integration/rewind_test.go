@@ -2,6 +2,8 @@ package integration
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -204,4 +206,29 @@ func TestGoingBackAcrossParkedEvents(t *testing.T) {
 			l.Stop(p)
 		})
 	}
+}
+
+// An exported position goes on in an empty data_dir, as on another host, without a gap and without a repeat.
+func TestAPositionMovesToAnotherDataDir(t *testing.T) {
+	eachKind(t, func(t *testing.T, db shop.Database) {
+		s := scene.New(t, &servers, db)
+		p := s.Start()
+		s.Insert(3)
+		s.Arrived(p)
+		file := filepath.Join(t.TempDir(), "orders.json")
+		export := []string{"checkpoint", "export", "-c", s.Outtail.Config, "--pipeline", "orders", "--output", file}
+		require.Equal(t, 0, s.Outtail.Run(t, export...).Code, "beside the running process, too")
+		s.Stop(p)
+		require.Equal(t, 0, s.Outtail.Run(t, export...).Code)
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NotContains(t, string(content), "token")
+		was := s.Stored()
+		require.NoError(t, os.RemoveAll(s.Outtail.DataDir))
+
+		r := s.Outtail.Run(t, "checkpoint", "import", "-c", s.Outtail.Config, "--pipeline", "orders", "--from", file, "--reason", "another host")
+		require.Equal(t, 0, r.Code, r.Stderr)
+		require.Equal(t, was.Source, s.Stored().Source)
+		s.Again(3)
+	})
 }
