@@ -231,10 +231,19 @@ func (w *rewinding) choose(to string, now time.Time) error {
 		return nil
 	case err == nil:
 		return w.faultNoEntry("the history has no entry as old as " + at.UTC().Format(time.RFC3339))
-	case !strings.ContainsAny(to, ":-/"):
-		return w.faultNoEntry(fmt.Sprintf("%q is no entry of the history, no time and no position", to))
+	case !w.isPosition(to):
+		return w.faultNoEntry(fmt.Sprintf("%q is no entry of the history, no time and no position of %s", to, w.p.Source.Kind))
 	}
 	return nil
+}
+
+func (w *rewinding) isPosition(to string) bool {
+	if w.p.Source.Kind == event.Postgres {
+		_, err := event.ParseLSN(to)
+		return err == nil
+	}
+	start, err := binlog.ParseTo(w.p.Source.Kind, to)
+	return err == nil && (start.GTID != "" || start.File != "")
 }
 
 // compare tells which of two positions of the pipeline's source comes first.
