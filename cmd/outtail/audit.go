@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outtail/outtail/binlog"
 	"github.com/outtail/outtail/checkpoint"
 	"github.com/outtail/outtail/config"
+	"github.com/outtail/outtail/event"
 )
 
 func newAudit(c *cli) *cobra.Command {
@@ -34,6 +36,10 @@ twice: when it began, and how it ended, with counts. Asks the running process; w
 			if asJSON {
 				if all == nil {
 					all = []checkpoint.Audit{}
+				}
+				for _, a := range all {
+					withoutSecrets(a.Before)
+					withoutSecrets(a.After)
 				}
 				return c.printJSON(all)
 			}
@@ -67,4 +73,11 @@ func about(a checkpoint.Audit) string {
 		parts = append(parts, a.Detail)
 	}
 	return strings.Join(parts, ": ")
+}
+
+// withoutSecrets takes out of a checkpoint what nobody but the process on this data_dir should know.
+func withoutSecrets(cp *event.Checkpoint) {
+	if cp != nil && cp.Position.Kind != event.Postgres {
+		cp.Depends = binlog.Portable(cp.Depends, true)
+	}
 }
