@@ -312,6 +312,11 @@ func createParked(path string) error {
 func faultParkedDamaged(path string, err error) *event.Fault {
 	return &event.Fault{
 		Code: CodeParkedDamaged, Class: event.Safety, Op: "open parked events", Place: path, Text: "the file of parked events is damaged", Err: err,
-		Hint: "restore " + filepath.Base(path) + " and outtail.db together from one backup, or move " + path + " away: the next start names what that loses and asks",
+		Hint: "outtail never replaces it by itself. From one backup of both files:\n" +
+			"  cp BACKUP/outtail.db BACKUP/parked.db " + filepath.Dir(path) + "/\n" +
+			"Or read again what was parked, as far back as the server has it; what cannot be read again is given up:\n" +
+			"  mv " + path + " " + path + ".damaged\n" +
+			"  outtail dlq forget -c FILE --reason R\n" +
+			"  outtail checkpoint rewind -c FILE --pipeline P --to TIME --reason R",
 	}
 }
