@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -44,6 +45,9 @@ type DeadLetters struct {
 	// marked: the position's file knows which second file is used.
 	marked bool
 }
+
+// manyLetters are worth a thought before all are looked at.
+const manyLetters = 10_000
 
 // keptTotals are what a pipeline has in the store.
 type keptTotals struct {
@@ -144,8 +148,20 @@ func deadPlace(pipeline string, key []byte) []byte {
 	return place([]byte("/"+bucketDead+"/"+pipeline), key)
 }
 
-// Each visits what is kept of a pipeline from an order on, without rows, until visit returns an error.
+// Each visits what is kept of a pipeline from an order on, without rows, until visit returns an error. visit must not call the store.
 func (d *DeadLetters) Each(pipeline string, from int64, visit func(*event.Parked) error) error {
+	if from == math.MinInt64 {
+		d.mu.Lock()
+		if d.kept[pipeline] == nil {
+			defer d.mu.Unlock()
+			return d.count(pipeline, visit) // one reading of a large store at a start, and not two
+		}
+		d.mu.Unlock()
+	}
+	return d.each(pipeline, from, visit)
+}
+
+func (d *DeadLetters) each(pipeline string, from int64, visit func(*event.Parked) error) error {
 	return d.view(pipeline, func(b *bbolt.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Seek(deadKey(deadMeta, from)); k != nil && k[0] == deadMeta; k, v = c.Next() {
@@ -435,7 +451,7 @@ func (d *DeadLetters) Oldest(pipeline string) time.Time {
 		return time.Time{}
 	}
 	// A million entries take seconds, in which nobody parks: while a replay ends one after the other, an answer of before will do.
-	if t.stale && time.Since(t.scanned) >= 50*t.took {
+	if t.stale && (t.events < manyLetters || time.Since(t.scanned) >= 50*t.took) {
 		delete(d.kept, pipeline)
 		if t, err = d.totals(pipeline); err != nil {
 			return time.Time{}
@@ -449,8 +465,14 @@ func (d *DeadLetters) totals(pipeline string) (*keptTotals, error) {
 	if t := d.kept[pipeline]; t != nil {
 		return t, nil
 	}
+	err := d.count(pipeline, func(*event.Parked) error { return nil })
+	return d.kept[pipeline], err
+}
+
+// count visits everything, and keeps the totals of it unless visit ends it. Call it with mu held.
+func (d *DeadLetters) count(pipeline string, visit func(*event.Parked) error) error {
 	t := &keptTotals{scanned: time.Now()}
-	err := d.Each(pipeline, -1<<63, func(e *event.Parked) error {
+	err := d.each(pipeline, math.MinInt64, func(e *event.Parked) error {
 		t.events++
 		t.bytes += e.Size
 		if e.Ended == event.Open {
@@ -459,14 +481,13 @@ func (d *DeadLetters) totals(pipeline string) (*keptTotals, error) {
 				t.oldest = e.ParkedAt
 			}
 		}
-		return nil
+		return visit(e)
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		t.took = time.Since(t.scanned)
+		d.kept[pipeline] = t
 	}
-	t.took = time.Since(t.scanned)
-	d.kept[pipeline] = t
-	return t, nil
+	return err
 }
 
 func (d *DeadLetters) view(pipeline string, f func(*bbolt.Bucket) error) error {
