@@ -155,7 +155,7 @@ func (t *tableMap) countRows(b []byte, update bool, rowEnd int) (n, ended int) {
 // skipRow finds the end of a row, and on the way the value of one of its columns: nil where it has none.
 func (t *tableMap) skipRow(img *rowImage, b []byte, want int) (v, rest []byte, ok bool) {
 	nulls := (img.count + 7) / 8
-	if len(b) < nulls {
+	if len(b) < nulls || img.columns != len(t.columns) {
 		return nil, nil, false
 	}
 	null := b[:nulls]
