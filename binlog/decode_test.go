@@ -105,7 +105,7 @@ func TestColumnTypesOfTheCatalogue(t *testing.T) {
 		"double(7,3)":                    {kind: typeDouble, decimals: 4},
 		"varchar(255)":                   {kind: typeVarchar},
 		"enum('a','b''c','d,e')":         {kind: typeEnum, labels: [][]byte{[]byte("a"), []byte("b'c"), []byte("d,e")}, labelsUTF8: true},
-		"timestamp(6)":                   {kind: typeTimestamp2},
+		"timestamp(6)":                   {kind: typeTimestamp2, meta: 6},
 	} {
 		got, err := parseColumnType(text)
 		require.NoError(t, err)

@@ -66,7 +66,7 @@ func (b *xaBench) prepare(t *testing.T, name string, statements ...string) {
 }
 
 // decide commits or rolls back from another connection; the server may take a moment to see that the one that prepared is gone.
-func (b *xaBench) decide(t *testing.T, what string) {
+func (b *bench) decide(t *testing.T, what string) {
 	t.Helper()
 	var err error
 	require.Eventually(t, func() bool {
