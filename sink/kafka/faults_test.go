@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -455,12 +456,30 @@ func TestAnIdleSinkTellsThatItsLoginIsRefused(t *testing.T) {
 	r.send(1, "orders", "a")
 	r.flush()
 	refused := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
-	c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, fmt.Errorf("cut"), true })
+	var mended atomic.Bool
+	c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) { // of each connection that is logged in
+		if mended.Load() {
+			c.DropControl()
+			return nil, nil, false
+		}
+		c.KeepControl()
+		return nil, fmt.Errorf("cut"), true
+	})
 	require.Equal(t, event.Config, r.code("OT5003").Class)
+	mended.Store(true)
 	refused.Remove()
 	r.calmed()
 	r.send(2, "orders", "a")
 	r.flush()
+}
+
+func TestAnIdleSinkTellsThatNobodyAnswers(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	r := setUpPaced(t, c, func(p *pace) { p.cluster = 5 * time.Millisecond })
+	r.send(1, "orders", "a")
+	r.flush()
+	c.Close()
+	require.Equal(t, event.Retry, r.code("OT5001").Class)
 }
 
 func TestSilenceOfTheBrokersIsTold(t *testing.T) {

@@ -109,14 +109,7 @@ func (s *Sink) monitor() {
 		case now := <-tick.C:
 			s.checkProgress(&w, now)
 			s.refreshOne(now)
-			every := s.pace.cluster
-			if w.refused {
-				every = s.pace.stall
-			}
-			if now.Sub(w.compared) >= every {
-				w.compared = now
-				w.refused = s.compareCluster(w.refused)
-			}
+			s.compareSoon(&w, now)
 		}
 	}
 }
@@ -128,7 +121,6 @@ type watchman struct {
 	acksSince  time.Time // acks has been this since
 	firstSince time.Time
 	compared   time.Time
-	refused    bool // the brokers refuse TLS or the login
 }
 
 // checkProgress tells when nothing, or not the lowest event, was acknowledged for too long, and has the topics looked at that
@@ -253,35 +245,43 @@ func (s *Sink) kickAll() {
 	}
 }
 
-// conditionLogin is the key of the condition that brokers refuse us, which an idle sink would not notice before its next event.
-const conditionLogin = "kafka/login"
+// conditionAnswer is the key of the condition that brokers do not answer, or refuse us, which an idle sink would not notice before its
+// next event.
+const conditionAnswer = "kafka/answer"
 
-// compareCluster asks the brokers who they are, and reports whether they refuse to say. was is what it reported last.
-func (s *Sink) compareCluster(was bool) (refused bool) {
+// compareSoon starts a comparison of the cluster where one is due: more often while the brokers do not answer.
+func (s *Sink) compareSoon(w *watchman, now time.Time) {
 	s.mu.Lock()
-	client := s.client
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.ctx, s.pace.tick)
-	defer cancel()
-	id, err := s.askCluster(ctx, client)
-	if err != nil {
-		// That nobody answers within a moment says nothing; a refusal is an answer.
-		f := s.c.connection("the brokers refuse us", s.hooks.reason(err))
-		if f.Class != event.Config {
-			return was
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.closed && !s.over {
-			s.raise(conditionLogin, f)
-		}
-		return true
+	defer s.mu.Unlock()
+	every := s.pace.cluster
+	if s.conditions[conditionAnswer] {
+		every = min(every, s.pace.stall)
 	}
+	if s.comparing || s.closed || now.Sub(w.compared) < every {
+		return
+	}
+	w.compared, s.comparing = now, true
+	s.wg.Add(1)
+	go s.compareCluster(s.client) // ends after one question
+}
+
+// compareCluster asks the brokers who they are.
+func (s *Sink) compareCluster(client *kgo.Client) {
+	defer s.wg.Done()
+	ctx, cancel := context.WithTimeout(s.ctx, s.pace.stall)
+	id, err := s.askCluster(ctx, client)
+	cancel()
 	s.mu.Lock()
-	s.lower(conditionLogin)
+	s.comparing = false
+	switch {
+	case s.closed, s.over, client != s.client:
+	case err == nil:
+		s.lower(conditionAnswer)
+	case len(s.conditions) == 0 || s.conditions[conditionAnswer]: // else it is told already
+		s.raise(conditionAnswer, s.c.connection("the brokers do not answer", s.hooks.reason(err)))
+	}
 	s.mu.Unlock()
-	if id != "" {
+	if err == nil && id != "" {
 		_ = s.sameCluster(&id)
 	}
-	return false
 }

@@ -56,6 +56,7 @@ type Sink struct {
 	changed chan struct{} // closed and renewed when something that Send, Flush or a rebuild waits for may have come true
 	watched bool          // somebody waits on changed
 
+	comparing  bool // somebody asks which cluster this is
 	rebuilding bool
 	rebuilds   int // in a row, without an ack
 	conditions map[string]bool
