@@ -204,9 +204,15 @@ func goingBackAcross(t *testing.T, s *xaScene) {
 	s.Prove() // a start sweeps what the position covers
 
 	s.Rewind(0, between, "--reason", "the rows of one are gone")
-	require.Contains(t, s.Stops(4, "OT3033"), "decided")
+	s.Stops(4, "OT3033", fmt.Sprintf("%x", "decided"))
 	s.Rewind(0, before, "--reason", "before both")
-	s.Again(1)
+	p := s.Start()
+	s.Insert(1)
+	p.Until(t, "its rows once more", func() bool {
+		s.Arrived(p)
+		return s.Times(decided[0]) == 2
+	})
+	s.Stop(p)
 	s.decide("COMMIT 'open'")
 	s.Expect(open...)
 	s.Prove()
