@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/test/harness"
 	"github.com/outtail/outtail/wal"
 )
 
 func TestMessagesComeInOrderWithTheRowsOfTables(t *testing.T) {
-	for _, version := range []string{"15", "17"} {
+	for _, version := range harness.PostgresVersions() {
 		t.Run(version, func(t *testing.T) {
 			b := newBenchOn(t, servers.Postgres(t, version))
 			sql, err := os.ReadFile("../cmd/outtail/initial/postgres-messages.sql")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/test/harness"
 	"github.com/outtail/outtail/wal"
 )
 
@@ -34,7 +35,7 @@ func (n *notes) String() string {
 }
 
 func TestPartitionsComeAsTheirTableWhateverThePublicationCallsThem(t *testing.T) {
-	for _, version := range []string{"15", "17"} {
+	for _, version := range harness.PostgresVersions() {
 		for _, root := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/root %v", version, root), func(t *testing.T) {
 				b := newBenchOn(t, servers.Postgres(t, version))

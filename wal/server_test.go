@@ -41,7 +41,7 @@ var databases = struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	return newBenchOn(t, servers.Postgres(t, "17"))
+	return newBenchOn(t, servers.Postgres(t, harness.NewestPostgres()))
 }
 
 func newBenchOn(t testing.TB, p *harness.Postgres) *bench {

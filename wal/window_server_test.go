@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/test/harness"
 	"github.com/outtail/outtail/wal"
 )
 
@@ -21,7 +22,7 @@ func (b *bench) confirmed() event.LSN {
 }
 
 func TestAWindowLetsAPersonGoBack(t *testing.T) {
-	for _, version := range []string{"15", "17"} {
+	for _, version := range harness.PostgresVersions() {
 		t.Run(version, func(t *testing.T) {
 			b := newBenchOn(t, servers.Postgres(t, version))
 			o := b.options()
@@ -112,7 +113,7 @@ func TestWhatAWindowKeepsIsTold(t *testing.T) {
 }
 
 func TestTheSlotMovesWhileOnlyAnotherDatabaseIsBusy(t *testing.T) {
-	for _, version := range []string{"15", "17"} {
+	for _, version := range harness.PostgresVersions() {
 		for _, heartbeat := range []time.Duration{0, 50 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%s/%v", version, heartbeat), func(t *testing.T) {
 				b := newBenchOn(t, servers.Postgres(t, version))

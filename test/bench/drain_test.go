@@ -23,7 +23,7 @@ var (
 	size      = flag.Int("size", 430, "bytes of a row's payload, in one transaction")
 	arms      = flag.String("arms", "outtail,control,debezium", "which connectors take turns; control is outtail again, to show how far equal arms are apart, parked one with 10,000 parked aggregates")
 	sources   = flag.String("sources", "postgres,mysql", "which databases")
-	pgVersion = flag.String("postgres", "17", "which Postgres")
+	pgVersion = flag.String("postgres", harness.NewestPostgres(), "which Postgres")
 	column    = flag.String("mysql-payload", "JSON", "the type of MySQL's payload column: JSON or TEXT")
 	profiles  = flag.String("profiles", "", "write outtail's CPU profiles into this folder")
 	output    = flag.String("results", "", "append each run's figures to this file, as a line of JSON")

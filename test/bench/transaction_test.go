@@ -34,7 +34,7 @@ func TestOneTransaction(t *testing.T) {
 	if os.Getenv("OUTTAIL_BENCH") == "" {
 		t.Skip("a measurement, not a test: make bench")
 	}
-	db := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+	db := shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
 	db.Exec(t, "ALTER TABLE outbox ALTER payload SET STORAGE EXTERNAL") // what is alike in them is not to be compressed away
 	kafka := servers.Kafka(t)
 	topic := kafka.NewTopic(t, 6)

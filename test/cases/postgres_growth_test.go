@@ -71,7 +71,7 @@ func TestB071AnOldTransactionHoldsTheLogAndNothingElse(t *testing.T) {
 func TestB072TheSessionLivesWhileTheBrokerDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	kafka := harness.StartKafka(t, harness.KafkaOptions{})
-	for _, version := range []string{"15", "17"} {
+	for _, version := range harness.PostgresVersions() {
 		t.Run("postgres"+version, func(t *testing.T) {
 			db := shop.NewPostgres(t, servers.Postgres(t, version), nil)
 			db.Exec(t, `ALTER DATABASE `+db.DB+` SET wal_sender_timeout = '2s'`)

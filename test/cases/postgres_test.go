@@ -18,7 +18,7 @@ import (
 // onPostgres runs a test on the shared servers of the oldest and the newest version.
 func onPostgres(t *testing.T, test func(t *testing.T, db *shop.Postgres)) {
 	t.Parallel()
-	for _, version := range []string{"15", "17"} {
+	for _, version := range harness.PostgresVersions() {
 		t.Run("postgres"+version, func(t *testing.T) {
 			t.Parallel()
 			test(t, shop.NewPostgres(t, servers.Postgres(t, version), nil))

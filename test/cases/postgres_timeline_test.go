@@ -13,6 +13,16 @@ import (
 	"github.com/outtail/outtail/test/shop"
 )
 
+// failover starts a primary and a standby to which slots can be copied, of the newest version.
+func failover(t *testing.T) (primary, standby *harness.Postgres) {
+	t.Helper()
+	primary = harness.StartPostgres(t, harness.NewestPostgres(), harness.PostgresOptions{})
+	if primary.Major() < 17 {
+		t.Skipf("Postgres %s copies no slots to standbys", primary.Version)
+	}
+	return primary, harness.StartStandby(t, primary)
+}
+
 // synced copies the failover slot to the standby, as the standby's worker does on its own time, until the copy is complete. A
 // copy is that only once the slot has moved beyond what the standby has, so outtail runs meanwhile.
 func synced(t *testing.T, db *shop.Postgres, standby *harness.Postgres) {
@@ -37,8 +47,7 @@ func synced(t *testing.T, db *shop.Postgres, standby *harness.Postgres) {
 func TestAPromotedStandbyGoesOnWhereThePositionLiesBeforeTheFork(t *testing.T) {
 	t.Parallel()
 	t.Run("a standby with a copy of the slot", func(t *testing.T) {
-		primary := harness.StartPostgres(t, "17", harness.PostgresOptions{})
-		standby := harness.StartStandby(t, primary)
+		primary, standby := failover(t)
 		db := shop.NewPostgres(t, primary, nil)
 		s := scene.New(t, &servers, db)
 		s.Configure("Source", db.Source(", failover_slot: true"))
@@ -66,7 +75,7 @@ func TestAPromotedStandbyGoesOnWhereThePositionLiesBeforeTheFork(t *testing.T) {
 		primary.Start(t) // for what the test leaves behind there
 	})
 	t.Run("a server that went through recovery", func(t *testing.T) {
-		server := harness.StartPostgres(t, "15", harness.PostgresOptions{})
+		server := harness.StartPostgres(t, harness.OldestPostgres(), harness.PostgresOptions{})
 		s := scene.New(t, &servers, shop.NewPostgres(t, server, nil))
 		s.Prove()
 		s.Insert(2)
@@ -103,7 +112,7 @@ func guarded(t *testing.T, s *scene.Scene, p *harness.Process, primary *harness.
 
 func TestAStandbyIsReadOverItsPromotion(t *testing.T) {
 	t.Parallel()
-	primary := harness.StartPostgres(t, "17", harness.PostgresOptions{})
+	primary := harness.StartPostgres(t, harness.NewestPostgres(), harness.PostgresOptions{})
 	standby := harness.StartStandby(t, primary)
 	start := func(s *scene.Scene) *harness.Process { // a slot on a standby is made from what the primary logs
 		p := s.Outtail.Start(t)
@@ -163,7 +172,7 @@ func TestAStandbyIsReadOverItsPromotion(t *testing.T) {
 
 func TestAServerThatWasRestoredFromABackupStops(t *testing.T) {
 	t.Parallel()
-	primary := harness.StartPostgres(t, "15", harness.PostgresOptions{})
+	primary := harness.StartPostgres(t, harness.OldestPostgres(), harness.PostgresOptions{})
 	standby := harness.StartStandby(t, primary)
 	db := shop.NewPostgres(t, primary, nil)
 	s := scene.New(t, &servers, db)
@@ -186,8 +195,7 @@ func TestAServerThatWasRestoredFromABackupStops(t *testing.T) {
 
 func TestAPromotedStandbyThatLacksWhatWasPublishedStopsAndOffersTheFork(t *testing.T) {
 	t.Parallel()
-	primary := harness.StartPostgres(t, "17", harness.PostgresOptions{})
-	standby := harness.StartStandby(t, primary)
+	primary, standby := failover(t)
 	db := shop.NewPostgres(t, primary, nil)
 	s := scene.New(t, &servers, db)
 	s.Configure("Source", db.Source(", failover_slot: true"))

@@ -144,7 +144,7 @@ func TestB128B129JSONArrivesAsTheServerHoldsIt(t *testing.T) {
 // A bytea has two characters a byte as text, and no server can make a text of more than 1 GB: it fails at such a row each time.
 func TestAValueThatTheServerCannotSendIsNamedWithTheWayOut(t *testing.T) {
 	t.Parallel()
-	db := shop.NewPostgres(t, harness.StartPostgres(t, "17", harness.PostgresOptions{}), nil)
+	db := shop.NewPostgres(t, harness.StartPostgres(t, harness.NewestPostgres(), harness.PostgresOptions{}), nil)
 	db.Exec(t, `ALTER TABLE outbox ADD raw bytea COMPRESSION lz4, ADD doc text COMPRESSION lz4`)
 	s := scene.New(t, &servers, db)
 	p := s.Start()

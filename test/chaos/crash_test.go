@@ -27,9 +27,11 @@ func TestCrash(t *testing.T) {
 		events, kills int
 		server        func(t *testing.T, db shop.Database, kill int)
 	}{
-		"postgres": {func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) }, 30_000, 30, nil},
+		"postgres": {func(t *testing.T) shop.Database {
+			return shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
+		}, 30_000, 30, nil},
 		"postgres that ends its sessions and itself": {func(t *testing.T) shop.Database {
-			return shop.NewPostgres(t, harness.StartPostgres(t, "15", harness.PostgresOptions{}), nil)
+			return shop.NewPostgres(t, harness.StartPostgres(t, harness.OldestPostgres(), harness.PostgresOptions{}), nil)
 		}, 10_000, 12, endPostgres},
 		"mysql": {func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) }, 30_000, 30, nil},
 		"mysql by position": {func(t *testing.T) shop.Database {
@@ -160,8 +162,10 @@ func TestCrashInsideATransaction(t *testing.T) {
 		rows = 1_000_000
 	}
 	for name, open := range map[string]func(t *testing.T) shop.Database{
-		"postgres": func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) },
-		"mysql":    func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
+		"postgres": func(t *testing.T) shop.Database {
+			return shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
+		},
+		"mysql": func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, kafka := open(t), servers.Kafka(t)

@@ -24,7 +24,7 @@ func TestOutage(t *testing.T) {
 	}
 	for name, open := range map[string]func(t *testing.T) (shop.Database, *harness.Proxy, func()){
 		"postgres": func(t *testing.T) (shop.Database, *harness.Proxy, func()) {
-			s := harness.StartPostgres(t, "17", harness.PostgresOptions{Settings: map[string]string{"wal_sender_timeout": "6s"}})
+			s := harness.StartPostgres(t, harness.NewestPostgres(), harness.PostgresOptions{Settings: map[string]string{"wal_sender_timeout": "6s"}})
 			via := harness.NewProxy(t, s.Addr())
 			return shop.NewPostgres(t, s, via), via, func() { s.Kill(t); s.Start(t) }
 		},

@@ -7,7 +7,7 @@ say() { echo "compose-check: $*"; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-env=$(test/images/setup.sh)
+env=$(OUTTAIL_POSTGRES=17 test/images/setup.sh)
 image() { sed -n "s/^OUTTAIL_$1_IMAGE=//p" <<<"$env"; }
 export MYSQL_IMAGE POSTGRES_IMAGE KAFKA_IMAGE
 MYSQL_IMAGE=$(image MYSQL) POSTGRES_IMAGE=$(image POSTGRES17) KAFKA_IMAGE=$(image KAFKA)

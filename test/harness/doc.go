@@ -9,7 +9,7 @@
 //	func TestMain(m *testing.M) { os.Exit(servers.Run(m)) }
 //
 //	func TestX(t *testing.T) {
-//		pg, kafka := servers.Postgres(t, "17"), servers.Kafka(t)
+//		pg, kafka := servers.Postgres(t, harness.NewestPostgres()), servers.Kafka(t)
 //		db, topic := pg.NewDatabase(t), kafka.NewTopic(t, 6)
 //		…
 //	}

@@ -80,7 +80,7 @@ func (p *Pool) MySQLWith(t testing.TB, opts MySQLOptions) *MySQL {
 	})
 }
 
-// Postgres gives the shared Postgres of a major version, "15" or "17".
+// Postgres gives the shared Postgres of a major version.
 func (p *Pool) Postgres(t testing.TB, version string) *Postgres {
 	t.Helper()
 	return shared(t, p, "postgres "+version, func() (*Postgres, func(), error) {

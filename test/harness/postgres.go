@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,11 +30,31 @@ type Postgres struct {
 	server
 	Host string
 	Port int
-	// Version is the major version, "15" or "17".
+	// Version is the major version, such as "18".
 	Version string
 }
 
-// StartPostgres runs a server of the test's own, of major version "15" or "17"; it ends with the test.
+// PostgresVersions are the major versions that tests run on, oldest first: 15 and 17, or those that OUTTAIL_POSTGRES names.
+func PostgresVersions() []string {
+	if v := os.Getenv("OUTTAIL_POSTGRES"); v != "" {
+		return strings.Split(v, ",")
+	}
+	return []string{"15", "17"}
+}
+
+// OldestPostgres is the first of PostgresVersions.
+func OldestPostgres() string { return PostgresVersions()[0] }
+
+// NewestPostgres is the last of PostgresVersions.
+func NewestPostgres() string { v := PostgresVersions(); return v[len(v)-1] }
+
+// Major is Version as a number, for what only some versions have.
+func (p *Postgres) Major() int {
+	n, _ := strconv.Atoi(p.Version)
+	return n
+}
+
+// StartPostgres runs a server of the test's own, of this major version; it ends with the test.
 func StartPostgres(t testing.TB, version string, opts PostgresOptions) *Postgres {
 	t.Helper()
 	Required(t)

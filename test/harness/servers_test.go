@@ -39,7 +39,7 @@ func TestMySQLKeepsDataAndPortOverAKill(t *testing.T) {
 }
 
 func TestPostgresKeepsDataAndPortOverAKill(t *testing.T) {
-	for _, version := range []string{"15", "17"} {
+	for _, version := range PostgresVersions() {
 		t.Run(version, func(t *testing.T) {
 			p := StartPostgres(t, version, PostgresOptions{Settings: map[string]string{"wal_sender_timeout": "7s"}})
 			db := p.NewDatabase(t)

@@ -8,7 +8,8 @@
 # OUTTAIL_*_IMAGE, from an earlier build, from the local image store, from a registry, and where none
 # can be reached from build.sh. Safe to run twice at once and quick when nothing is left to do.
 # stdout carries the environment only; all else goes to stderr.
-# OUTTAIL_MARIADB=11.8 chooses that MariaDB; by default it is 10.11.
+# OUTTAIL_MARIADB=11.8 chooses that MariaDB; by default it is 10.11. OUTTAIL_POSTGRES=14,18 chooses those versions of Postgres, for
+# the tests too; by default they are 15 and 17.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 state=${TMPDIR:-/tmp}/outtail-test-$(id -u)
@@ -108,21 +109,29 @@ choose() { # variable, official image, image of build.sh
 	chosen+=("$var=$own")
 }
 
+choose_postgres() { local v; for v; do choose "OUTTAIL_POSTGRES${v}_IMAGE" "postgres:$v" "postgres:$v"; done; }
+
 engine
+IFS=, read -ra postgres <<<"${OUTTAIL_POSTGRES:-15,17}"
+# Images are built in this order, two at a time: those of the same packages not side by side.
+choose_postgres "${postgres[0]}"
 choose OUTTAIL_MYSQL_IMAGE mysql:9.7 mysql:9.7
-choose OUTTAIL_POSTGRES15_IMAGE postgres:15 postgres:15
-choose OUTTAIL_POSTGRES17_IMAGE postgres:17 postgres:17
 choose OUTTAIL_KAFKA_IMAGE apache/kafka:4.1.1 kafka:4.1.1
 choose OUTTAIL_MARIADB_IMAGE "mariadb:${OUTTAIL_MARIADB:-10.11}" "mariadb:${OUTTAIL_MARIADB:-10.11}"
+choose_postgres "${postgres[@]:1}"
 if [ ${#build[@]} -gt 0 ]; then
 	debian_root || missing "missing: the images ${build[*]}, which no registry gave and only root on Debian can build"
 	need=(mmdebstrap)
-	[[ " ${build[*]} " != *" kafka:"* ]] || command -v mvn >/dev/null || need+=(maven)
+	if [[ " ${build[*]} " == *" kafka:"* || " ${build[*]} " == *" postgres:1"[46]* ]]; then
+		need+=(xz-utils)
+		command -v mvn >/dev/null || need+=(maven)
+	fi
 	install "${need[@]}"
 	"$here/build.sh" "${build[@]}" >&2 9>&- || missing "missing: the images ${build[*]}, which could not be built"
 fi
 
 echo OUTTAIL_SERVERS=1
+echo "OUTTAIL_POSTGRES=$(IFS=,; echo "${postgres[*]}")"
 printf '%s\n' "${chosen[@]}"
 # The harness removes what it starts, and what a killed run left; no reaper image is needed.
 echo TESTCONTAINERS_RYUK_DISABLED=true

@@ -60,7 +60,7 @@ func TestBadInput(t *testing.T) {
 		{"no such file", func(s *scene.Scene) func() { require.NoError(s.T, os.Remove(s.Outtail.Config)); return nil }, 2, []string{"outtail.yaml", "no such file", "outtail init"}},
 	}
 	t.Run("postgres", func(t *testing.T) {
-		server := servers.Postgres(t, "17")
+		server := servers.Postgres(t, harness.NewestPostgres())
 		db := shop.NewPostgres(t, server, nil)
 		user := between(db.Source(""), "user: ", ",")
 		checkRefusals(t, db, append(configurations, []refusal{
@@ -141,7 +141,7 @@ func between(s, left, right string) string {
 
 // TestServerNotLogical: the printed statement and a restart mend it.
 func TestServerNotLogical(t *testing.T) {
-	server := harness.StartPostgres(t, "15", harness.PostgresOptions{Settings: map[string]string{"wal_level": ""}})
+	server := harness.StartPostgres(t, harness.OldestPostgres(), harness.PostgresOptions{Settings: map[string]string{"wal_level": ""}})
 	s := scene.New(t, &servers, shop.NewPostgres(t, server, nil))
 	r := s.Outtail.Run(t, "run", "-c", s.Outtail.Config)
 	require.Equal(t, 3, r.Code, r.Stderr)
@@ -195,7 +195,7 @@ func TestBrokerNotReady(t *testing.T) {
 
 // TestTwoProcesses: the second on a data_dir ends at once and does not disturb the first.
 func TestTwoProcesses(t *testing.T) {
-	s := scene.New(t, &servers, shop.NewPostgres(t, servers.Postgres(t, "15"), nil))
+	s := scene.New(t, &servers, shop.NewPostgres(t, servers.Postgres(t, harness.OldestPostgres()), nil))
 	p := s.Start()
 	for _, args := range [][]string{
 		{"run", "-c", s.Outtail.Config},
@@ -216,7 +216,7 @@ func TestTwoProcesses(t *testing.T) {
 
 // TestSecondSignal ends a drain that waits for a topic that is not there; nothing depends on a clean stop.
 func TestSecondSignal(t *testing.T) {
-	db := shop.NewPostgres(t, servers.Postgres(t, "15"), nil)
+	db := shop.NewPostgres(t, servers.Postgres(t, harness.OldestPostgres()), nil)
 	for _, c := range []struct {
 		signal syscall.Signal
 		code   int

@@ -99,7 +99,7 @@ func healthy(s *scene.Scene) {
 // TestDoctorOnPostgres: nothing is wrong with a healthy server, each breakage is found with the statement that repairs it,
 // and a server that is down is exit code 3.
 func TestDoctorOnPostgres(t *testing.T) {
-	pg := harness.StartPostgres(t, "17", harness.PostgresOptions{Settings: map[string]string{"wal_level": "", "fsync": "", "max_wal_senders": ""}})
+	pg := harness.StartPostgres(t, harness.NewestPostgres(), harness.PostgresOptions{Settings: map[string]string{"wal_level": "", "fsync": "", "max_wal_senders": ""}})
 	pg.Exec(t, "postgres", "ALTER SYSTEM SET wal_level = 'logical'")
 	pg.Restart(t)
 	db := shop.NewPostgres(t, pg, nil)
@@ -326,7 +326,9 @@ func TestDoctorOnMariaDB(t *testing.T) {
 // speed; that, and nothing else, is a warning.
 func TestDoctorSpeaksTo(t *testing.T) {
 	for name, db := range map[string]func(t *testing.T) shop.Database{
-		"postgres15": func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "15"), nil) },
+		"postgres": func(t *testing.T) shop.Database {
+			return shop.NewPostgres(t, servers.Postgres(t, harness.OldestPostgres()), nil)
+		},
 		"mariadb": func(t *testing.T) shop.Database {
 			return shop.NewMySQL(t, servers.MySQLWith(t, harness.MySQLOptions{MariaDB: true}), "mariadb", nil)
 		},

@@ -32,7 +32,7 @@ func copies(t *testing.T, in *kgo.Client, p *harness.Process, n int) (all []*kgo
 // A mirror that is missing makes the pipeline degraded, and delays nobody; when it is there it gets what was parked meanwhile, and each
 // event once, whatever ends in between.
 func TestParkedEventsAreMirrored(t *testing.T) {
-	l := newParkLot(t, shop.NewPostgres(t, servers.Postgres(t, "17"), nil))
+	l := newParkLot(t, shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil))
 	mirror := l.Topic + "-dead"
 	l.Configure("Pipeline", "    dead_letters: { mirror_topic: "+mirror+" }\n")
 	p := l.Start()
@@ -120,7 +120,7 @@ func TestMaxRateIsHeld(t *testing.T) {
 
 // What waits longer than the retention is left out, loudly, and its aggregate flows again.
 func TestRetentionLeavesParkedEventsOut(t *testing.T) {
-	l := newParkLot(t, shop.NewPostgres(t, servers.Postgres(t, "17"), nil))
+	l := newParkLot(t, shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil))
 	p := l.Start()
 	l.write("a", "payment.made", 0)
 	l.write("a", "order.changed", 0)

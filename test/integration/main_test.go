@@ -15,8 +15,9 @@ func TestMain(m *testing.M) { os.Exit(servers.Run(m)) }
 
 // eachSource runs a test over every kind of source.
 func eachSource(t *testing.T, test func(t *testing.T, db shop.Database)) {
-	t.Run("postgres15", func(t *testing.T) { test(t, shop.NewPostgres(t, servers.Postgres(t, "15"), nil)) })
-	t.Run("postgres17", func(t *testing.T) { test(t, shop.NewPostgres(t, servers.Postgres(t, "17"), nil)) })
+	for _, version := range harness.PostgresVersions() {
+		t.Run("postgres"+version, func(t *testing.T) { test(t, shop.NewPostgres(t, servers.Postgres(t, version), nil)) })
+	}
 	t.Run("mysql", func(t *testing.T) { test(t, shop.NewMySQL(t, servers.MySQL(t), "mysql", nil)) })
 }
 
@@ -37,6 +38,6 @@ pipelines:
 
 // eachKind runs a test over one server of each kind, where the version of Postgres makes no difference.
 func eachKind(t *testing.T, test func(t *testing.T, db shop.Database)) {
-	t.Run("postgres", func(t *testing.T) { test(t, shop.NewPostgres(t, servers.Postgres(t, "17"), nil)) })
+	t.Run("postgres", func(t *testing.T) { test(t, shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)) })
 	t.Run("mysql", func(t *testing.T) { test(t, shop.NewMySQL(t, servers.MySQL(t), "mysql", nil)) })
 }

@@ -17,7 +17,7 @@ import (
 func TestGoingBackDeliversFromThereOn(t *testing.T) {
 	for name, db := range map[string]func(*testing.T) (shop.Database, string){
 		"postgres": func(t *testing.T) (shop.Database, string) {
-			db := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+			db := shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
 			return db, db.Source(", rewind_window: 1GiB")
 		},
 		"mysql": func(t *testing.T) (shop.Database, string) {
@@ -129,7 +129,7 @@ func TestGoingBackBeyondWhatTheServerHolds(t *testing.T) {
 	})
 	t.Run("postgres, beyond the slot", func(t *testing.T) {
 		t.Parallel()
-		db := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+		db := shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
 		s := scene.New(t, &servers, db)
 		began := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
 		s.Prove()
@@ -152,7 +152,7 @@ func TestGoingBackBeyondWhatTheServerHolds(t *testing.T) {
 func TestGoingBackAcrossParkedEvents(t *testing.T) {
 	for name, db := range map[string]func(*testing.T) (shop.Database, string){
 		"postgres": func(t *testing.T) (shop.Database, string) {
-			db := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+			db := shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
 			return db, db.Source(", rewind_window: 1GiB")
 		},
 		"mysql": func(t *testing.T) (shop.Database, string) {

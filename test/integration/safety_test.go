@@ -18,7 +18,7 @@ import (
 // prints the commands to choose from. These tests run the printed commands and see that events flow again.
 
 func TestSlotStops(t *testing.T) {
-	server := servers.Postgres(t, "17")
+	server := servers.Postgres(t, harness.NewestPostgres())
 	slot := func(s *scene.Scene) string { return s.DB.(*shop.Postgres).Slot() }
 
 	t.Run("the slot was dropped", func(t *testing.T) {
@@ -52,8 +52,12 @@ func TestSlotStops(t *testing.T) {
 func TestOtherServer(t *testing.T) {
 	for kind, pair := range map[string][2]func(t *testing.T) shop.Database{
 		"postgres": {
-			func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) },
-			func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "15"), nil) },
+			func(t *testing.T) shop.Database {
+				return shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
+			},
+			func(t *testing.T) shop.Database {
+				return shop.NewPostgres(t, servers.Postgres(t, harness.OldestPostgres()), nil)
+			},
 		},
 		"mysql": {
 			func(t *testing.T) shop.Database {
@@ -98,7 +102,7 @@ func TestRenamedPipeline(t *testing.T) {
 
 // TestLostStateAndSlot: where neither the state file nor the slot remembers, data_dir still shows that we ran.
 func TestLostStateAndSlot(t *testing.T) {
-	server := servers.Postgres(t, "15")
+	server := servers.Postgres(t, harness.OldestPostgres())
 	db := shop.NewPostgres(t, server, nil)
 	s := scene.New(t, &servers, db)
 	s.Prove()
@@ -114,7 +118,7 @@ func TestLostStateAndSlot(t *testing.T) {
 // ends with the highest code.
 func TestSeveralPipelines(t *testing.T) {
 	good := scene.New(t, &servers, shop.NewMySQL(t, servers.MySQL(t), "mysql", nil))
-	bad := shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+	bad := shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
 	poison := scene.New(t, &servers, bad)
 	const second = `
   - name: stock
@@ -284,7 +288,9 @@ func TestSetPosition(t *testing.T) {
 		require.Equal(t, 1, s.Times(s.Sent[len(s.Sent)-1]))
 	}
 	t.Run("postgres", func(t *testing.T) {
-		db := func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "15"), nil) }
+		db := func(t *testing.T) shop.Database {
+			return shop.NewPostgres(t, servers.Postgres(t, harness.OldestPostgres()), nil)
+		}
 		t.Run("an LSN that was confirmed already is refused", func(t *testing.T) {
 			s := scene.New(t, &servers, db(t))
 			s.Prove()
@@ -301,7 +307,7 @@ func TestSetPosition(t *testing.T) {
 			s := scene.New(t, &servers, db(t))
 			s.Prove()
 			s.InsertUnseen(1, "order.changed")
-			r := s.Set(servers.Postgres(t, "15").Scalar(t, "postgres", "pg_current_wal_insert_lsn()"))
+			r := s.Set(servers.Postgres(t, harness.OldestPostgres()).Scalar(t, "postgres", "pg_current_wal_insert_lsn()"))
 			require.Equal(t, 0, r.Code, r.Stderr)
 			s.Prove()
 		})

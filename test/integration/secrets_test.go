@@ -19,8 +19,10 @@ import (
 // level, while all is well and while it is not (I10).
 func TestQuietAboutData(t *testing.T) {
 	for kind, newDB := range map[string]func(t *testing.T) shop.Database{
-		"postgres": func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) },
-		"mysql":    func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
+		"postgres": func(t *testing.T) shop.Database {
+			return shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
+		},
+		"mysql": func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
 	} {
 		marker := "MARKER" + harness.Unique()
 		insert := func(s *scene.Scene, eventType, headers string) {

@@ -17,7 +17,7 @@ import (
 // tailed unchanged; every mapped role arrives where the contract says, and nothing of the relay's columns does.
 func TestMappedTables(t *testing.T) {
 	kafka := servers.Kafka(t)
-	pg, my := servers.Postgres(t, "17"), servers.MySQL(t)
+	pg, my := servers.Postgres(t, harness.NewestPostgres()), servers.MySQL(t)
 	pgDB := pg.NewDatabase(t)
 	my.Exec(t, "", "CREATE DATABASE shop CHARACTER SET utf8mb4")
 	t.Cleanup(func() { my.Exec(t, "", "DROP DATABASE shop") })

@@ -30,6 +30,8 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
 	initdb --username="$user" --pwfile=<(printf '%s\n' "${POSTGRES_PASSWORD:-}") --auth-local=trust --auth-host=trust \
 		--no-sync --no-instructions ${POSTGRES_INITDB_ARGS:-} >/dev/null
 	printf '\nhost all all all %s\n' "${auth:-scram-sha-256}" >>"$PGDATA/pg_hba.conf"
+	# An embedded server's own default for the socket is another folder than psql's.
+	printf "%s = '%s'\n" listen_addresses '*' unix_socket_directories /var/run/postgresql >>"$PGDATA/postgresql.conf"
 
 	# Database and scripts are made on a server without network: the port opens when all is there.
 	opts="-c listen_addresses='' -p ${PGPORT:-5432}"
