@@ -1,16 +1,6 @@
 package binlog_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -21,64 +11,16 @@ import (
 	"github.com/outtail/outtail/test/harness"
 )
 
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  string
-}
-
-func newAuthority(t testing.TB, name string) *authority {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	tpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tpl, tpl, &key.PublicKey, key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return &authority{cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
-}
-
-// file gives the authority's certificate as a file.
-func (a *authority) file(t testing.TB) string {
-	name := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(name, []byte(a.pem), 0o600))
-	return name
-}
-
-// server signs a server's certificate for a host, in PEM with its key.
-func (a *authority) server(t testing.TB, host string, until time.Time) (cert, key string) {
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	tpl := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: host}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	if ip := net.ParseIP(host); ip != nil {
-		tpl.IPAddresses = []net.IP{ip}
-	} else {
-		tpl.DNSNames = []string{host}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tpl, a.cert, &k.PublicKey, a.key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(k)
-	require.NoError(t, err)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
-}
-
 func TestB151ProtectionIsWhatWasAskedForOrTheStartFails(t *testing.T) {
 	for _, kind := range []string{event.MySQL, event.MariaDB} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
+			ours, theirs := harness.NewAuthority(t, "ours"), harness.NewAuthority(t, "theirs")
 			later := time.Now().Add(24 * time.Hour)
-			cert, key := ours.server(t, "127.0.0.1", later)
+			cert, key := ours.Server(t, "127.0.0.1", later)
 			m := harness.StartMySQL(t, harness.MySQLOptions{
 				MariaDB: kind == event.MariaDB,
-				Files:   map[string]string{"/tmp/ca.pem": ours.pem, "/tmp/cert.pem": cert, "/tmp/key.pem": key},
+				Files:   map[string]string{"/tmp/ca.pem": ours.PEM, "/tmp/cert.pem": cert, "/tmp/key.pem": key},
 				Flags:   []string{"--ssl-ca=/tmp/ca.pem", "--ssl-cert=/tmp/cert.pem", "--ssl-key=/tmp/key.pem"},
 			})
 			b := newBench(t, m)
@@ -89,7 +31,7 @@ func TestB151ProtectionIsWhatWasAskedForOrTheStartFails(t *testing.T) {
 			if kind == event.MariaDB {
 				reload = "FLUSH SSL"
 			}
-			ca, otherCA := ours.file(t), theirs.file(t)
+			ca, otherCA := ours.File(t), theirs.File(t)
 
 			// encrypted: whether the session is; code: the refusal, "" for none.
 			type expectation struct {
@@ -134,7 +76,7 @@ func TestB151ProtectionIsWhatWasAskedForOrTheStartFails(t *testing.T) {
 			check(t, "a ca alone, and it is another", expectation{tls: binlog.TLS{CA: otherCA}, code: "OT3003", hint: "tls.ca"})
 
 			replace := func(host string, until time.Time) {
-				cert, key := ours.server(t, host, until)
+				cert, key := ours.Server(t, host, until)
 				m.WriteFile(t, "/tmp/cert.pem", cert)
 				m.WriteFile(t, "/tmp/key.pem", key)
 				b.run(t, reload)

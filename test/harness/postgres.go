@@ -2,6 +2,8 @@ package harness
 
 import (
 	"context"
+	"encoding/base64"
+	"fmt"
 	"maps"
 	"net"
 	"net/url"
@@ -10,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -186,11 +189,24 @@ func (p *Postgres) on(t testing.TB, database string, f func(ctx context.Context,
 	require.NoError(t, f(ctx, c))
 }
 
+// UseTLS makes the server speak TLS with a certificate, from the next connection on, to those that ask for it.
+func (p *Postgres) UseTLS(t testing.TB, cert, key string) {
+	t.Helper()
+	name := "tls_" + Unique()
+	for suffix, content := range map[string]string{".crt": cert, ".key": key} {
+		p.Exec(t, "postgres", fmt.Sprintf(`DO $$ BEGIN EXECUTE format('COPY (SELECT ''%s'') TO PROGRAM %%L',
+			'umask 077; base64 -d >' || current_setting('data_directory') || '/%s'); END $$`, base64.StdEncoding.EncodeToString([]byte(content)), name+suffix))
+	}
+	p.Exec(t, "postgres", "ALTER SYSTEM SET ssl = on", "ALTER SYSTEM SET ssl_cert_file = '"+name+".crt'", "ALTER SYSTEM SET ssl_key_file = '"+name+".key'", "SELECT pg_reload_conf()")
+	require.Eventually(t, func() bool { return p.Scalar(t, "postgres", "current_setting('ssl_cert_file')") == name+".crt" }, Patience, 20*time.Millisecond)
+}
+
 // NewDatabase makes a database of the test's own. With the test go its slots, which would hold WAL for ever, and itself.
-func (p *Postgres) NewDatabase(t testing.TB) string {
+// Options are those of CREATE DATABASE.
+func (p *Postgres) NewDatabase(t testing.TB, options ...string) string {
 	t.Helper()
 	name := "t_" + Unique()
-	p.Exec(t, "postgres", "CREATE DATABASE "+name)
+	p.Exec(t, "postgres", strings.Join(append([]string{"CREATE DATABASE", name}, options...), " "))
 	t.Cleanup(func() {
 		p.Exec(t, "postgres",
 			"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = '"+name+"' AND active",

@@ -51,8 +51,9 @@ type Postgres struct {
 
 // NewPostgres makes a database with the outbox table of preset outtail. via, where not nil, is the proxy through which
 // outtail, not the shop, reaches the server.
-func NewPostgres(t testing.TB, s *harness.Postgres, via *harness.Proxy) *Postgres {
-	p := &Postgres{Server: s, DB: s.NewDatabase(t), host: s.Host, port: s.Port}
+// Options are those of CREATE DATABASE.
+func NewPostgres(t testing.TB, s *harness.Postgres, via *harness.Proxy, options ...string) *Postgres {
+	p := &Postgres{Server: s, DB: s.NewDatabase(t, options...), host: s.Host, port: s.Port}
 	s.Exec(t, p.DB,
 		`CREATE TABLE outbox (id uuid PRIMARY KEY, aggregate_type text NOT NULL, aggregate_id text NOT NULL, event_type text NOT NULL, payload jsonb, headers jsonb,
 			occurred_at timestamptz NOT NULL DEFAULT now())`,
@@ -79,6 +80,9 @@ func (p *Postgres) On(t testing.TB, s *harness.Postgres) *Postgres {
 	there.pool = pool
 	return &there
 }
+
+// User is the name under which outtail logs in.
+func (p *Postgres) User() string { return p.user }
 
 // Slot is the slot's name: unique, since slots are the server's and not the database's.
 func (p *Postgres) Slot() string { return "outtail_" + strings.ReplaceAll(p.DB, "-", "_") }
