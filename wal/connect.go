@@ -25,6 +25,8 @@ const (
 	stateInvalidPassword      = "28P01"
 	stateSyntaxError          = "42601"
 	stateNoDatabase           = "3D000"
+	stateNotInRepertoire      = "22021"
+	stateUntranslatable       = "22P05"
 	statePrivilege            = "42501"
 	stateUndefinedObject      = "42704"
 	stateDuplicateObject      = "42710"
@@ -36,14 +38,26 @@ const (
 	stateConfigurationLimit   = "53400"
 )
 
-// rendering is what decides how a server writes values as text.
-var rendering = map[string]string{
-	"client_encoding":    "UTF8",
-	"DateStyle":          "ISO, YMD",
-	"TimeZone":           "UTC",
-	"IntervalStyle":      "postgres",
-	"extra_float_digits": "1",
-	"bytea_output":       "hex",
+// rendering is what decides how the server of a database in this encoding writes values as text. A database in SQL_ASCII does not
+// know what its bytes mean: asked for UTF8 it would only end the stream at the first that are none, so they come as they are (I7).
+func rendering(encoding string) map[string]string {
+	if encoding != "SQL_ASCII" {
+		encoding = "UTF8"
+	}
+	return map[string]string{
+		"client_encoding":    encoding,
+		"DateStyle":          "ISO, YMD",
+		"TimeZone":           "UTC",
+		"IntervalStyle":      "postgres",
+		"extra_float_digits": "1",
+		"bytea_output":       "hex",
+	}
+}
+
+// purpose is what a connection is for: the catalogs, or the stream of a database in this encoding.
+type purpose struct {
+	replication bool
+	encoding    string
 }
 
 // searchPath makes a query mean the server's own tables, whatever others are named.
@@ -51,7 +65,7 @@ const searchPath = "pg_catalog"
 
 // config builds what pgconn connects with. Everything that PG* variables, ~/.pgpass or a service could add is given, so
 // that the configuration file alone decides.
-func (o *Options) config(replication bool) (*pgconn.Config, error) {
+func (o *Options) config(p purpose) (*pgconn.Config, error) {
 	mode := o.TLS.Mode
 	if mode == "" {
 		mode = "prefer"
@@ -84,8 +98,8 @@ func (o *Options) config(replication bool) (*pgconn.Config, error) {
 		"standard_conforming_strings": "on",
 		"search_path":                 searchPath,
 	}
-	maps.Copy(cfg.RuntimeParams, rendering)
-	if replication {
+	maps.Copy(cfg.RuntimeParams, rendering(p.encoding))
+	if p.replication {
 		cfg.RuntimeParams["replication"] = "database"
 	} else {
 		cfg.RuntimeParams["statement_timeout"] = "15000"
@@ -105,8 +119,8 @@ func dsnValue(s string) string {
 }
 
 // connect opens one connection; errors are faults.
-func (o *Options) connect(ctx context.Context, replication bool) (*pgconn.PgConn, error) {
-	cfg, err := o.config(replication)
+func (o *Options) connect(ctx context.Context, p purpose) (*pgconn.PgConn, error) {
+	cfg, err := o.config(p)
 	if err != nil {
 		f := faultOptions("the connection cannot be configured")
 		f.Err = errors.Unwrap(err)
@@ -183,7 +197,7 @@ func cause(err error) error {
 	return err
 }
 
-// serverText is what a server said, without its detail, which may quote rows (I10).
+// serverText is what a server said, without what may quote rows (I10).
 type serverText struct {
 	severity, state, message string
 }
@@ -192,7 +206,13 @@ func (e *serverText) Error() string {
 	return fmt.Sprintf("%s: %s (SQLSTATE %s)", e.severity, e.message, e.state)
 }
 
-func pgText(e *pgconn.PgError) error { return &serverText{e.Severity, e.Code, e.Message} }
+func pgText(e *pgconn.PgError) error {
+	message := e.Message
+	if e.Code == stateNotInRepertoire || e.Code == stateUntranslatable { // it quotes bytes of the value
+		message = "a character cannot be converted between the encodings of database and client; the server's log names it"
+	}
+	return &serverText{e.Severity, e.Code, message}
+}
 
 // queryFault classifies an error of a statement on a connection that was fine.
 func (o *Options) queryFault(op string, err error) *event.Fault {

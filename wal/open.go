@@ -68,7 +68,7 @@ func (s *Source) prepare(ctx context.Context) (_ *setup, err error) {
 			u.close()
 		}
 	}()
-	conn, err := s.o.connect(ctx, false)
+	conn, err := s.o.connect(ctx, purpose{})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (s *Source) prepare(ctx context.Context) (_ *setup, err error) {
 	if f := checkServer(&s.o, &u.facts); f != nil {
 		return nil, f
 	}
-	if u.repl, err = s.o.connect(ctx, true); err != nil {
+	if u.repl, err = s.o.connect(ctx, purpose{replication: true, encoding: u.facts.Encoding}); err != nil {
 		return nil, err
 	}
 	id, err := pglogrepl.IdentifySystem(ctx, u.repl)
@@ -91,7 +91,7 @@ func (s *Source) prepare(ctx context.Context) (_ *setup, err error) {
 	}
 	u.facts.SystemID, u.facts.Timeline, u.facts.Database = id.SystemID, uint32(id.Timeline), id.DBName
 	u.facts.End = max(u.facts.End, event.LSN(id.XLogPos))
-	if u.facts.SenderLimit, err = s.settings(ctx, u.repl); err != nil {
+	if u.facts.SenderLimit, err = s.settings(ctx, u.repl, u.facts.Encoding); err != nil {
 		return nil, s.o.queryFault(opStart, err)
 	}
 	if u.facts.Slot, err = u.cat.slot(ctx, s.o.Slot); err != nil {
@@ -105,7 +105,7 @@ func (s *Source) prepare(ctx context.Context) (_ *setup, err error) {
 
 // settings asks the walsender itself for wal_sender_timeout, which may be the role's, and whether what we set at startup
 // holds: a pooler that was told to ignore such settings would have values rendered in another form.
-func (s *Source) settings(ctx context.Context, repl *pgconn.PgConn) (time.Duration, error) {
+func (s *Source) settings(ctx context.Context, repl *pgconn.PgConn, encoding string) (time.Duration, error) {
 	res, err := repl.Exec(ctx, `SELECT lower(name), setting FROM pg_settings`).ReadAll()
 	if err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func (s *Source) settings(ctx context.Context, repl *pgconn.PgConn) (time.Durati
 	for _, r := range res[0].Rows {
 		found[string(r[0])] = string(r[1])
 	}
-	for name, want := range rendering {
+	for name, want := range rendering(encoding) {
 		if got, ok := found[strings.ToLower(name)]; ok && got != want {
 			return 0, faultPooler(s.o.place(), fmt.Sprintf("%s was set to %s and is %s", name, want, got))
 		}

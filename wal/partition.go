@@ -148,7 +148,7 @@ func byLeaf(f *facts) bool {
 // lookUp asks the catalogs about one relation, over a connection of its own: it happens seldom.
 func (s *Source) lookUp(ctx context.Context, relid uint32) (relationFacts, error) {
 	var out relationFacts
-	conn, err := s.o.connect(ctx, false)
+	conn, err := s.o.connect(ctx, purpose{})
 	if err != nil {
 		return out, err
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -84,7 +85,7 @@ func TestTheEnvironmentDoesNotReachTheConnection(t *testing.T) {
 	t.Setenv("PGOPTIONS", "-c bytea_output=escape")
 	t.Setenv("PGAPPNAME", "other")
 	o := Options{Host: `a'\b`, Port: 1, User: "u s", Password: `p'\ w`, Database: "d", TLS: TLS{Mode: "disable"}}
-	c, err := o.config(true)
+	c, err := o.config(purpose{replication: true})
 	require.NoError(t, err)
 	require.Equal(t, `a'\b`, c.Host)
 	require.Equal(t, "u s", c.User)
@@ -95,10 +96,28 @@ func TestTheEnvironmentDoesNotReachTheConnection(t *testing.T) {
 	require.Equal(t, "database", c.RuntimeParams["replication"])
 	require.NotContains(t, c.RuntimeParams, "options")
 	o.Password = ""
-	c, err = o.config(false)
+	c, err = o.config(purpose{})
 	require.NoError(t, err)
 	require.Empty(t, c.Password)
 	require.NotContains(t, c.RuntimeParams, "replication")
+}
+
+func TestTextComesAsUTF8UnlessTheDatabaseDoesNotKnowWhatItIs(t *testing.T) {
+	o := Options{Host: "h", Port: 1, User: "u", Database: "d"}
+	for encoding, want := range map[string]string{"": "UTF8", "UTF8": "UTF8", "LATIN1": "UTF8", "SQL_ASCII": "SQL_ASCII"} {
+		c, err := o.config(purpose{replication: true, encoding: encoding})
+		require.NoError(t, err)
+		require.Equal(t, want, c.RuntimeParams["client_encoding"], encoding)
+	}
+}
+
+// What a server says about a character that it cannot convert has the character's bytes in it (I10).
+func TestBytesOfAValueAreNotTold(t *testing.T) {
+	for _, state := range []string{"22021", "22P05"} {
+		text := pgText(&pgconn.PgError{Severity: "ERROR", Code: state, Message: `character with byte sequence 0xa9 0xa1 in encoding "EUC_JP" has no equivalent`}).Error()
+		require.NotContains(t, text, "0xa9")
+		require.Contains(t, text, state)
+	}
 }
 
 func TestTLSModes(t *testing.T) {
@@ -110,7 +129,7 @@ func TestTLSModes(t *testing.T) {
 		"disable":     {},
 	} {
 		o := Options{Host: "h", Port: 1, User: "u", Database: "d", TLS: TLS{Mode: mode}}
-		cfg, err := o.config(false)
+		cfg, err := o.config(purpose{})
 		require.NoError(t, err, mode)
 		require.Equal(t, c.tls, cfg.TLSConfig != nil, mode)
 		require.Equal(t, c.fallback, len(cfg.Fallbacks) > 0, mode)

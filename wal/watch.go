@@ -81,7 +81,7 @@ func (w *watcher) do(ctx context.Context, task func(context.Context) error) {
 	defer cancel()
 	err := error(nil)
 	if w.cat == nil {
-		conn, cerr := w.o.connect(ctx, false)
+		conn, cerr := w.o.connect(ctx, purpose{})
 		if err = cerr; err == nil {
 			w.cat = &catalog{conn}
 		}
@@ -150,7 +150,7 @@ func (w *watcher) follow(ctx context.Context) error {
 	u := &setup{}
 	defer u.close()
 	var err error
-	if u.repl, err = w.o.connect(ctx, true); err != nil {
+	if u.repl, err = w.o.connect(ctx, purpose{replication: true}); err != nil {
 		return err
 	}
 	id, err := pglogrepl.IdentifySystem(ctx, u.repl)
