@@ -171,14 +171,14 @@ func pgOneTable(ctx context.Context, a pgAsk, o *Postgres, f *pgFacts, n sqlName
 	}
 	rel := r[0]
 	t.Exists, t.Kind, t.Persistence, t.Select = true, r[1], r[2], r[3] == "t"
-	rows, err := a.rows(ctx, `SELECT a.attname, format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END, NULL), a.attgenerated <> ''
+	rows, err := a.rows(ctx, `SELECT a.attname, format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END, NULL), a.attgenerated
 		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`, rel)
 	if err != nil {
 		return t, err
 	}
 	t.Columns = map[string]pgColumn{}
 	for _, r := range rows {
-		t.Columns[r[0]] = pgColumn{Type: r[1], Generated: r[2] == "t"}
+		t.Columns[r[0]] = pgColumn{Type: r[1], Generated: r[2]}
 	}
 	if t.Kind == "p" {
 		if r, err = a.one(ctx, `SELECT n.nspname, c.relname FROM pg_partition_tree($1::oid::regclass) p JOIN pg_class c ON c.oid = p.relid

@@ -180,9 +180,13 @@ func (f *pgFacts) judgeColumns(l *list, o *Postgres, t pgTable) {
 		case !ok:
 			fine = false
 			l.add(Error, codeColumns, role+" does not exist", "a start stops here", "ALTER TABLE "+t.Name.pg()+" ADD COLUMN "+pgIdent(m.Column)+" text;\nor correct columns in the configuration")
-		case c.Generated && (f.Version < 180000 || f.Publication == nil || !f.Publication.Generated):
+		case c.Generated != "" && !f.sendsGenerated(t, m.Column):
 			fine = false
-			l.add(Error, codeColumns, role+" is generated", "generated columns are not published", "map another column; from Postgres 18 on, where it is stored:\nALTER PUBLICATION "+pgIdent(o.Publication)+" SET (publish_generated_columns = stored);")
+			repair := "map another column"
+			if f.Version >= 180000 && c.Generated == "s" {
+				repair += ", or\nALTER PUBLICATION " + pgIdent(o.Publication) + " SET (publish_generated_columns = stored);"
+			}
+			l.add(Error, codeColumns, role+" is generated and not published", "a start stops here", repair)
 		case c.Type == "bytea" && r != event.Payload && m.As == event.Hex:
 			fine = false
 			l.add(Note, codeColumns, role+" is bytea and arrives as hex", "consumers that expect a UUID or base64 do not find it", fmt.Sprintf("in columns: %s: { column: %s, as: uuid }, or base64", r, m.Column))
@@ -197,6 +201,13 @@ func (f *pgFacts) judgeColumns(l *list, o *Postgres, t pgTable) {
 	if fine {
 		l.ok(codeColumns, "the %d mapped columns of %s exist", mapped, t.Name)
 	}
+}
+
+// sendsGenerated says whether the publication has a generated column: from 18 on, where it is stored, and all of them are
+// published or it is listed.
+func (f *pgFacts) sendsGenerated(t pgTable, column string) bool {
+	return f.Version >= 180000 && t.Columns[column].Generated == "s" && f.Publication != nil &&
+		(t.List == nil && f.Publication.Generated || slices.Contains(t.List, column))
 }
 
 func relkind(k string) string {

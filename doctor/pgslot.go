@@ -15,10 +15,10 @@ func (s *pgSlot) invalid() string {
 	switch {
 	case s.Invalidation != "":
 		return s.Invalidation
-	case s.WALStatus == "lost":
-		return "wal_status lost"
 	case s.Conflicting:
 		return "conflict with recovery"
+	case s.WALStatus == "lost":
+		return "wal_status lost"
 	case s.Restart == nil || s.Confirmed == nil:
 		return "it keeps no log"
 	}

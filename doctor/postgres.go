@@ -134,7 +134,7 @@ type pgTable struct {
 
 type pgColumn struct {
 	Type      string // without modifiers, of a domain its base
-	Generated bool
+	Generated string // attgenerated: "s", or "v" (18)
 }
 
 // pgHolder is a transaction that the slot has to wait for.

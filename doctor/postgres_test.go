@@ -103,12 +103,25 @@ func TestJudgePostgres(t *testing.T) {
 		{"no SELECT", func(_ *Postgres, f *pgFacts) { f.Tables[0].Select = false }, one(expectation{Warning, codeSelect, "may not select", `GRANT SELECT ON "public"."outbox" TO "outtail";`})},
 		{"no column", func(_ *Postgres, f *pgFacts) { delete(f.Tables[0].Columns, "payload") }, one(expectation{Error, codeColumns, "payload", "ADD COLUMN"})},
 		{"a generated column", func(_ *Postgres, f *pgFacts) {
-			f.Tables[0].Columns["payload"] = pgColumn{Type: "jsonb", Generated: true}
+			f.Tables[0].Columns["payload"] = pgColumn{Type: "jsonb", Generated: "s"}
 		}, one(expectation{Error, codeColumns, "generated", "map another"})},
 		{"a generated column that is published", func(_ *Postgres, f *pgFacts) {
 			f.Version, f.Publication.Generated = 180000, true
-			f.Tables[0].Columns["payload"] = pgColumn{Type: "jsonb", Generated: true}
+			f.Tables[0].Columns["payload"] = pgColumn{Type: "jsonb", Generated: "s"}
 		}, nil},
+		{"a generated column that 18 could publish", func(_ *Postgres, f *pgFacts) {
+			f.Version, f.Tables[0].Columns["payload"] = 180000, pgColumn{Type: "jsonb", Generated: "s"}
+		}, one(expectation{Error, codeColumns, "generated", "publish_generated_columns = stored"})},
+		{"a generated column that is listed", func(_ *Postgres, f *pgFacts) {
+			f.Version, f.Tables[0].Columns["payload"] = 180000, pgColumn{Type: "jsonb", Generated: "s"}
+			for column := range f.Tables[0].Columns {
+				f.Tables[0].List = append(f.Tables[0].List, column)
+			}
+		}, nil},
+		{"a virtual column", func(_ *Postgres, f *pgFacts) {
+			f.Version, f.Publication.Generated = 180000, true
+			f.Tables[0].Columns["payload"] = pgColumn{Type: "jsonb", Generated: "v"}
+		}, one(expectation{Error, codeColumns, "generated", "map another column"})},
 		{"a binary id", func(_ *Postgres, f *pgFacts) { f.Tables[0].Columns["id"] = pgColumn{Type: "bytea"} }, one(expectation{Note, codeColumns, "hex", "as: uuid"})},
 		{"a binary payload", func(_ *Postgres, f *pgFacts) { f.Tables[0].Columns["payload"] = pgColumn{Type: "bytea"} }, nil},
 		{"a time without zone", func(_ *Postgres, f *pgFacts) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,15 +30,18 @@ type slotFacts struct {
 	Conflicting  bool       `json:"conflicting"`         // 16
 }
 
+// idleTimeout is the invalidation_reason of 18 for a slot that nobody read.
+const idleTimeout = "idle_timeout"
+
 // invalid says why the slot cannot be read any more; "" if it can.
 func (s *slotFacts) invalid() string {
 	switch {
 	case s.Invalidation != "":
 		return s.Invalidation
-	case s.WALStatus == "lost":
-		return "wal_status lost"
 	case s.Conflicting:
 		return "conflict with recovery"
+	case s.WALStatus == "lost":
+		return "wal_status lost"
 	case s.Restart == nil || s.Confirmed == nil:
 		return "it keeps no log"
 	}
@@ -51,6 +55,7 @@ type pubFacts struct {
 	AllTables bool
 	Insert    bool
 	ViaRoot   bool
+	Generated bool // publish_generated_columns = stored (18)
 }
 
 // tableFacts is a configured table and how the publication holds it.
@@ -76,6 +81,18 @@ type columnFacts struct {
 	Generated string // attgenerated: "s" or "v" (18)
 	Type      uint32
 	Base      uint32 // of a domain, else Type
+}
+
+// published says whether a column's values are sent: a generated one only from 18 on, where it is stored, and the publication
+// says so for all of them or lists it.
+func (f *facts) published(t *tableFacts, column string) bool {
+	switch t.Columns[column].Generated {
+	case "":
+		return true
+	case "s":
+		return f.Version >= 180000 && f.Pub != nil && (t.ColumnList == nil && f.Pub.Generated || slices.Contains(t.ColumnList, column))
+	}
+	return false
 }
 
 // facts is what the server says at a connect.
@@ -165,11 +182,11 @@ func (c *catalog) slot(ctx context.Context, slot string) (*slotFacts, error) {
 
 // publication reads the publication; nil if there is none.
 func (c *catalog) publication(ctx context.Context, pub string) (*pubFacts, error) {
-	r, err := c.one(ctx, `SELECT oid, xmin::text, puballtables, pubinsert, pubviaroot FROM pg_publication WHERE pubname = $1`, pub)
+	r, err := c.one(ctx, `SELECT oid, xmin::text, puballtables, pubinsert, pubviaroot, to_jsonb(p)->>'pubgencols' FROM pg_publication p WHERE pubname = $1`, pub)
 	if err != nil || r == nil {
 		return nil, err
 	}
-	return &pubFacts{OID: oid(r[0]), Row: r[1], AllTables: r[2] == "t", Insert: r[3] == "t", ViaRoot: r[4] == "t"}, nil
+	return &pubFacts{OID: oid(r[0]), Row: r[1], AllTables: r[2] == "t", Insert: r[3] == "t", ViaRoot: r[4] == "t", Generated: r[5] == "s"}, nil
 }
 
 // table reads one table and its part in the publication.

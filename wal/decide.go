@@ -45,7 +45,7 @@ func refuseSlot(o *Options, f *facts) *event.Fault {
 		return faultForeignSlot(o.place(), o.Slot, f.Slot.Plugin, f.Slot.Database)
 	case f.Slot.TwoPhase:
 		// The server turns it on for the session whatever we ask for: rows would come before their transaction has committed (I2).
-		return faultTwoPhase(o.place(), o.Slot)
+		return faultTwoPhase(o.place(), o.Slot, f.Version)
 	}
 	return nil
 }
@@ -259,9 +259,11 @@ func checkPublished(o *Options, names []name, f *facts, creating bool) (warnings
 		}
 		for _, col := range columnNames(o.Columns) {
 			c, ok := t.Columns[col]
-			// From 18 on a publication may send stored generated columns; whether it does shows in the relation message.
-			if !ok || c.Generated != "" && f.Version < 180000 {
+			if !ok {
 				return nil, faultNoColumn(place, t.Name, col)
+			}
+			if !f.published(&t, col) {
+				return nil, faultGenerated(place, o.Publication, t.Name, col, c.Generated == "s" && f.Version >= 180000)
 			}
 		}
 	}

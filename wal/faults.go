@@ -142,8 +142,17 @@ func faultNotTable(place string, n name) *event.Fault {
 }
 
 func faultNoColumn(place string, n name, column string) *event.Fault {
-	return immediate(CodeNoColumn, place, fmt.Sprintf("the table %s has no column %q that is published", n, column),
-		"correct `columns`, or ALTER TABLE "+n.sql()+" ADD COLUMN "+quoteIdent(column)+" …; generated columns are not published")
+	return immediate(CodeNoColumn, place, fmt.Sprintf("the table %s has no column %q", n, column),
+		"correct `columns`, or ALTER TABLE "+n.sql()+" ADD COLUMN "+quoteIdent(column)+" …")
+}
+
+// faultGenerated: mendable says that the server can publish the column.
+func faultGenerated(place, pub string, n name, column string, mendable bool) *event.Fault {
+	or := ""
+	if mendable {
+		or = fmt.Sprintf(", or ALTER PUBLICATION %s SET (publish_generated_columns = stored); (or create it so)", quoteIdent(pub))
+	}
+	return immediate(CodeNoColumn, place, fmt.Sprintf("the column %q of %s is generated and not published", column, n), "map another column"+or)
 }
 
 func faultUnlogged(place string, n, child name) *event.Fault {
@@ -176,10 +185,13 @@ func faultSentAsRoot(place, pub string, n, root name) *event.Fault {
 		fmt.Sprintf("name %s in `tables`, or ALTER PUBLICATION %s SET (publish_via_partition_root = false);", root, quoteIdent(pub)))
 }
 
-func faultTwoPhase(place, slot string) *event.Fault {
+func faultTwoPhase(place, slot string, version int) *event.Fault {
+	alter := ""
+	if version >= 180000 {
+		alter = fmt.Sprintf("over a replication connection to the database: ALTER_REPLICATION_SLOT %s ( TWO_PHASE false ); or ", quoteIdent(slot))
+	}
 	return immediate(CodeTwoPhase, place+" slot "+slot, "the slot was made with two_phase: it sends the rows of prepared transactions before they commit, and never again",
-		fmt.Sprintf("name another slot in `slot`; or drop this one with SELECT pg_drop_replication_slot(%s); and let outtail make it, which begins at the end of the log (from Postgres 18 on, over a replication connection: ALTER_REPLICATION_SLOT %s ( TWO_PHASE false );)",
-			quoteLiteral(slot), quoteIdent(slot)))
+		alter+fmt.Sprintf("name another slot in `slot`; or drop this one with SELECT pg_drop_replication_slot(%s); and let outtail make it, which begins at the end of the log", quoteLiteral(slot)))
 }
 
 func faultNoSlot(place, slot string) *event.Fault {
@@ -253,10 +265,18 @@ func faultSlotLost(place, slot string, at, now event.LSN) *event.Fault {
 		"choose one:"+waySetNow+wayReplay)
 }
 
+// faultSlotInvalidated names the setting that did it where the server says which (17).
 func faultSlotInvalidated(place, slot, why string, at, now event.LSN) *event.Fault {
+	cause := ""
+	switch why {
+	case idleTimeout:
+		cause = "nobody read it for longer than idle_replication_slot_timeout: ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf(); "
+	case "wal_removed", "wal_status lost":
+		cause = "it kept more log than max_slot_wal_keep_size: raise it, "
+	}
 	return safety(CodeSlotInvalidated, place+" slot "+slot,
 		fmt.Sprintf("the server has invalidated the slot (%s): what lies between %s and %s (end of its log) cannot be read from it", why, at, now),
-		fmt.Sprintf("SELECT pg_drop_replication_slot(%s); then choose one:", quoteLiteral(slot))+waySetNow+wayReplay)
+		cause+fmt.Sprintf("SELECT pg_drop_replication_slot(%s); then choose one:", quoteLiteral(slot))+waySetNow+wayReplay)
 }
 
 func faultSlotAdvanced(place, slot string, at, confirmed event.LSN) *event.Fault {
