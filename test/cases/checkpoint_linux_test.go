@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/outtail/outtail/test/harness"
 	"github.com/outtail/outtail/test/scene"
 	"github.com/outtail/outtail/test/shop"
 )
@@ -22,8 +23,10 @@ func TestB096ADiskThatIsFull(t *testing.T) {
 	}
 	t.Parallel()
 	for kind, db := range map[string]func(t *testing.T) shop.Database{
-		"postgres": func(t *testing.T) shop.Database { return shop.NewPostgres(t, servers.Postgres(t, "17"), nil) },
-		"mysql":    func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
+		"postgres": func(t *testing.T) shop.Database {
+			return shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
+		},
+		"mysql": func(t *testing.T) shop.Database { return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil) },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

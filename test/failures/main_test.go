@@ -25,7 +25,7 @@ func openShop(t testing.TB, kind string) shop.Database {
 	if kind == "mysql" {
 		return shop.NewMySQL(t, servers.MySQL(t), "mysql", nil)
 	}
-	return shop.NewPostgres(t, servers.Postgres(t, "17"), nil)
+	return shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
 }
 
 const configuration = `
