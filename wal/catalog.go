@@ -26,6 +26,7 @@ type slotFacts struct {
 	WALStatus    string     `json:"wal_status"`
 	TwoPhase     bool       `json:"two_phase"`           // 14
 	Failover     bool       `json:"failover"`            // 17
+	Synced       bool       `json:"synced"`              // 17: a standby's copy, or what was one before the promotion
 	Invalidation string     `json:"invalidation_reason"` // 17
 	Conflicting  bool       `json:"conflicting"`         // 16
 }

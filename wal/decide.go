@@ -43,6 +43,8 @@ func refuseSlot(o *Options, f *facts) *event.Fault {
 		return nil
 	case f.Slot.Type != "logical" || f.Slot.Plugin != "pgoutput" || f.Slot.Database != f.Database:
 		return faultForeignSlot(o.place(), o.Slot, f.Slot.Plugin, f.Slot.Database)
+	case f.Slot.Synced && f.Recovery:
+		return faultNotPromoted(o.place()+" slot "+o.Slot, "the slot is a copy of the primary's, which can be read only after a promotion")
 	case f.Slot.TwoPhase:
 		// The server turns it on for the session whatever we ask for: rows would come before their transaction has committed (I2).
 		return faultTwoPhase(o.place(), o.Slot, f.Version)
@@ -111,6 +113,8 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts) (pl
 		out.Prefix = nil
 		fork, ok := forkOf(f.History, p.Timeline)
 		switch {
+		case f.Recovery && f.Timeline < p.Timeline:
+			return plan{}, faultNotPromoted(place, fmt.Sprintf("it follows timeline %d, and the stored position is on %d", f.Timeline, p.Timeline))
 		case !ok || f.Timeline < p.Timeline:
 			if !accepted(CodeOtherHistory) {
 				return plan{}, faultOtherHistory(place, p.LSN, p.Timeline, f.Timeline)
@@ -129,6 +133,8 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts) (pl
 			return plan{}, faultOtherBranch(place, p.LSN, f.Timeline, stored.Began, f.began())
 		}
 		toSlot = true
+	case p.LSN > f.End && f.Recovery:
+		return plan{}, faultNotPromoted(place, fmt.Sprintf("it has replayed the log up to %s, and the stored position is %s", f.End, p.LSN))
 	case p.LSN > f.End:
 		if !accepted(CodeAheadOfServer) {
 			return plan{}, faultAheadOfServer(place, p.LSN, f.End)

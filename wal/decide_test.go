@@ -161,6 +161,32 @@ func TestAStoredPositionIsComparedWithTheServer(t *testing.T) {
 	}
 }
 
+func TestAServerThatIsNoPrimaryYetIsWaitedFor(t *testing.T) {
+	for name, change := range map[string]func(*facts, *event.Checkpoint){
+		"the slot is a copy":          func(f *facts, cp *event.Checkpoint) { f.Slot.Synced = true },
+		"the position is not there":   func(f *facts, cp *event.Checkpoint) { f.End = 199 },
+		"it follows the old timeline": func(f *facts, cp *event.Checkpoint) { cp.Position.Timeline = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, n, f := world()
+			cp := stored(o, n, f)
+			f.Recovery = true
+			change(f, &cp)
+			_, fault := decide(o, n, cp, f)
+			require.Equal(t, CodeNotPromoted, fault.Code)
+			require.Equal(t, event.Environment, fault.Class)
+			require.False(t, fault.Immediate)
+		})
+	}
+	o, n, f := world()
+	f.Slot.Synced = true // it was a copy before this server was promoted
+	_, fault := decide(o, n, stored(o, n, f), f)
+	require.Nil(t, fault)
+	f.Recovery = true
+	_, fault = decide(o, n, event.Checkpoint{}, f)
+	require.Equal(t, CodeNotPromoted, fault.Code)
+}
+
 func TestATableThatIsNewInTheConfigurationIsNoFinding(t *testing.T) {
 	o, n, f := world()
 	cp := stored(o, n, f)

@@ -52,6 +52,7 @@ const (
 	CodeTwoPhase         = "OT2045"
 	CodeCannotSend       = "OT2046"
 	CodeStandbyAway      = "OT2047"
+	CodeNotPromoted      = "OT2048"
 	CodeConnectionLost   = "OT2050"
 	CodeSlotActive       = "OT2051"
 	CodeLogRemoved       = "OT2052"
@@ -250,6 +251,12 @@ func faultOtherDatabase(place, stored, found string, at event.LSN) *event.Fault 
 func faultForeignSlot(place, slot, plugin, database string) *event.Fault {
 	return safety(CodeForeignSlot, place+" slot "+slot, fmt.Sprintf("the slot is of plugin %q in database %q, not of pgoutput in ours", plugin, database),
 		"name another slot in `slot`; it is somebody else's")
+}
+
+// faultNotPromoted is a server that cannot be read yet, as it is met in the middle of a failover: waiting mends it, or shows that it
+// is the wrong one.
+func faultNotPromoted(place, why string) *event.Fault {
+	return &event.Fault{Code: CodeNotPromoted, Class: event.Environment, Op: opResume, Place: place, Text: "the server is a standby: " + why, Hint: "connect to the primary; or wait until this server is promoted or has caught up: it is tried again"}
 }
 
 // faultOtherSlot is a slot that does not exist while the position was stored for another one: a name that was changed.

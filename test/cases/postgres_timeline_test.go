@@ -64,10 +64,13 @@ func TestAPromotedStandbyGoesOnWhereThePositionLiesBeforeTheFork(t *testing.T) {
 		s.Configure("Source", there.Source(", failover_slot: true"))
 		r := s.Outtail.Run(t, "doctor", "-c", s.Outtail.Config)
 		require.Contains(t, r.Stdout, "the slot a synchronised copy")
+		// A connection that arrives before the promotion waits for it.
+		p = s.Outtail.Start(t)
+		s.Says(p, "OT2048")
 		primary.Kill(t)
 		standby.Promote(t)
 		s.DB = there
-		p = s.Start()
+		p.WaitReady(t)
 		require.Contains(t, p.Stderr(), "timeline 2")
 		s.Insert(2)
 		s.Arrived(p)
