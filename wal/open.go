@@ -162,13 +162,14 @@ func (s *Source) open(ctx context.Context, u *setup, from event.Checkpoint) (eve
 		o.Logger.Warn("a finding was accepted by a person and is passed over once", "code", code)
 	}
 	o.Conditions("standby", nil)
+	o.Conditions("standby_away", nil) // the watcher looks, if there is anything to look at
 	return s.begin(u, conn, from, p), nil
 }
 
 // decide compares, and refuses what could not be streamed.
 func (s *Source) decide(ctx context.Context, u *setup, from event.Checkpoint) (p plan, warnings []warning, _ error) {
 	o, f := &s.o, &u.facts
-	if err := s.history(ctx, u, from); err != nil {
+	if err := o.history(ctx, u, from); err != nil {
 		return p, nil, err
 	}
 	p, fault := decide(o, s.names, from, f)
@@ -185,7 +186,7 @@ func (s *Source) decide(ctx context.Context, u *setup, from event.Checkpoint) (p
 }
 
 // history asks for the server's timeline history. Without it nothing can be decided on another timeline than the stored one.
-func (s *Source) history(ctx context.Context, u *setup, from event.Checkpoint) error {
+func (o *Options) history(ctx context.Context, u *setup, from event.Checkpoint) error {
 	if u.facts.Timeline <= 1 {
 		return nil
 	}
@@ -196,7 +197,7 @@ func (s *Source) history(ctx context.Context, u *setup, from event.Checkpoint) e
 	case err == nil:
 		u.facts.History = parseHistory(string(h.Content))
 	case !p.IsZero() && p.Timeline != u.facts.Timeline:
-		return s.o.queryFault("read the server's timeline history", err)
+		return o.queryFault("read the server's timeline history", err)
 	}
 	return nil
 }

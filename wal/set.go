@@ -44,7 +44,7 @@ func CheckSet(ctx context.Context, o Options, to string) (event.Checkpoint, erro
 			return event.Checkpoint{}, f
 		}
 	}
-	if err := s.history(ctx, u, event.Checkpoint{}); err != nil {
+	if err := s.o.history(ctx, u, event.Checkpoint{}); err != nil {
 		return event.Checkpoint{}, err
 	}
 	d := dependsOf(&s.o, s.names, &u.facts)

@@ -146,7 +146,6 @@ func (w *watcher) guard(ctx context.Context) error {
 
 // follow asks a standby over a replication connection of its own which timeline it is on now.
 func (w *watcher) follow(ctx context.Context) error {
-	s := &Source{o: *w.o}
 	u := &setup{}
 	defer u.close()
 	var err error
@@ -158,7 +157,7 @@ func (w *watcher) follow(ctx context.Context) error {
 		return err
 	}
 	u.facts.Timeline = uint32(id.Timeline)
-	if err := s.history(ctx, u, event.Checkpoint{}); err != nil {
+	if err := w.o.history(ctx, u, event.Checkpoint{}); err != nil {
 		return err
 	}
 	w.o.Logger.Info("the server has left its timeline while it streamed", "timeline", id.Timeline, "fork", u.facts.began().String())
