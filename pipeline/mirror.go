@@ -234,7 +234,10 @@ func (m *Mirror) message(e *event.Parked, bare bool) *event.Message {
 			c = &event.Message{Partition: -1, Timestamp: e.Commit, Value: e.Row[event.Payload].Bytes}
 		}
 	}
-	c.Topic, c.Key, c.ID, c.Place, c.Commit = m.o.Topic, e.Key, e.ID, e.Place(), e.Commit
+	if c.Key = e.Key; c.Key == nil && e.Row != nil && e.Row[event.AggregateID].Present() {
+		c.Key = e.Row[event.AggregateID].Bytes // no route gave it one; copies of an aggregate stay together all the same
+	}
+	c.Topic, c.ID, c.Place, c.Commit = m.o.Topic, e.ID, e.Place(), e.Commit
 	reason := e.Text
 	if e.Behind {
 		reason = "waits behind another of its aggregate or key"
