@@ -3,6 +3,7 @@ package cases
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -117,6 +118,39 @@ func TestB075AStoppedPipelineKeepsItsSlotAndDoctorTellsWhatItCosts(t *testing.T)
 	})
 }
 
+// From 18 on a server may give up slots that nobody reads.
+func TestB075ASlotThatIdledForTooLongIsToldAsThat(t *testing.T) {
+	t.Parallel()
+	version := harness.NewestPostgres()
+	if version < "18" {
+		t.Skipf("Postgres %s has no idle_replication_slot_timeout", version)
+	}
+	server := harness.StartPostgres(t, version, harness.PostgresOptions{Settings: map[string]string{"idle_replication_slot_timeout": "1s"}})
+	db := shop.NewPostgres(t, server, nil)
+	s := scene.New(t, &servers, db)
+	reason := func() string {
+		db.Exec(t, `CHECKPOINT`) // which looks for such slots
+		return server.Scalar(t, db.DB, `SELECT invalidation_reason FROM pg_replication_slots WHERE slot_name = '`+db.Slot()+`'`)
+	}
+	p := s.Start()
+	began := time.Now()
+	p.Until(t, "longer than the limit", func() bool { return reason() != "" || time.Since(began) > 2*time.Second })
+	require.Empty(t, reason(), "a slot that is read does not idle, however quiet the table is")
+	s.Insert(1)
+	s.Arrived(p)
+	r := s.Outtail.Run(t, "doctor", "-c", s.Outtail.Config)
+	require.Contains(t, r.Stdout, "idle_replication_slot_timeout is 1 s")
+	s.Stop(p)
+	s.InsertUnseen(2, "order.changed")
+	require.Eventually(t, func() bool { return reason() == "idle_timeout" }, harness.Patience, 100*time.Millisecond)
+	r = s.Outtail.Run(t, "doctor", "-c", s.Outtail.Config)
+	require.Contains(t, r.Stdout, "has given up the slot "+db.Slot()+" (idle_timeout)")
+	stderr := s.Stops(4, "OT2033", "idle_timeout", "idle_replication_slot_timeout = 0", s.Stored().Source.LSN)
+	db.Exec(t, `SELECT pg_drop_replication_slot('`+db.Slot()+`')`)
+	s.TakeWay(stderr, "--to now")
+	s.Prove()
+}
+
 func TestB076B099TheOrderIsThatOfCommitsAndTheStartIsStoredAtOnce(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
 		s := scene.New(t, &servers, db)
@@ -146,7 +180,7 @@ func TestB147ThePublicationThatOuttailMakesBreaksNoUpdate(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
 		db.Exec(t, `ALTER TABLE outbox DROP CONSTRAINT outbox_pkey`)
 		s := scene.New(t, &servers, db)
-		user := strings.Split(strings.Split(db.Source(""), "user: ")[1], ",")[0]
+		user := db.User()
 		db.Exec(t, `DROP PUBLICATION outtail_orders`)
 		db.Exec(t, `ALTER TABLE outbox OWNER TO `+user) // who creates a publication owns the table
 		db.Exec(t, `GRANT CREATE ON DATABASE `+db.DB+` TO `+user)

@@ -99,6 +99,105 @@ func TestB113BytesThatAreNoTextAreNotMended(t *testing.T) {
 	})
 }
 
+// A server converts text to UTF-8 where its database's encoding says what the bytes mean; SQL_ASCII does not, and they come as they are.
+func TestB113TextOfADatabaseInAnotherEncoding(t *testing.T) {
+	t.Parallel()
+	for _, version := range harness.PostgresVersions() {
+		for _, c := range []struct{ encoding, sql, want string }{
+			{"LATIN1", `chr(233) || 'x'`, "éx"},
+			{"EUC_JP", `convert_from('\xe38182e697a5', 'UTF8')`, "あ日"},
+			{"SQL_ASCII", `convert_from('\xfffec328c3a9', 'SQL_ASCII')`, "\xff\xfe\xc3(é"},
+		} {
+			t.Run("postgres"+version+"/"+c.encoding, func(t *testing.T) {
+				t.Parallel()
+				db := shop.NewPostgres(t, servers.Postgres(t, version), nil, "TEMPLATE template0 LOCALE 'C' ENCODING '"+c.encoding+"'")
+				db.Exec(t, `ALTER TABLE outbox ADD doc text`)
+				s := scene.New(t, &servers, db)
+				s.Configure("Columns", "{ id: id, aggregate_id: aggregate_id, key: doc, event_type: doc, payload: doc }")
+				p := s.Start()
+				id := scene.NewUUID()
+				db.Exec(t, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, doc) VALUES ('`+id+`', '', 'a', '', `+c.sql+`)`)
+				s.Expect(id)
+				s.Arrived(p)
+				r := record(t, s, id)
+				require.Equal(t, c.want, string(r.Value))
+				require.Equal(t, c.want, string(r.Key))
+				require.Equal(t, c.want, scene.Header(r, "event_type"))
+				doctor := s.Outtail.Run(t, "doctor", "-c", s.Outtail.Config)
+				require.Contains(t, doctor.Stdout, "has the tables and publishes inserts")
+				s.Stop(p)
+			})
+		}
+	}
+}
+
+// A database may hold characters that have no place in Unicode. The server fails at them each time, and quotes them.
+func TestB113ACharacterThatTheServerCannotConvertIsNamedByItsPlace(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
+		db = shop.NewPostgres(t, db.Server, nil, "TEMPLATE template0 LOCALE 'C' ENCODING 'EUC_JP'")
+		db.Exec(t, `ALTER TABLE outbox ADD doc text`)
+		s := scene.New(t, &servers, db)
+		s.Configure("Columns", "{ id: id, aggregate_id: aggregate_id, event_type: event_type, payload: doc }")
+		insert := func(id, doc string) string {
+			return `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, doc) VALUES ('` + id + `', '', 'a', '', ` + doc + `)`
+		}
+		ids := pgIDs(2)
+		p := s.Start()
+		s.Stop(p)
+		db.Exec(t, insert(ids[0], "'x'"))
+		db.Exec(t, insert(scene.NewUUID(), `convert_from('\xa9a1', 'EUC_JP')`))
+		db.Exec(t, insert(ids[1], "'x'"))
+		stderr := s.Stops(4, "OT2046", "22P05")
+		require.NotContains(t, stderr, "0xa9", "the value's bytes")
+		past := regexp.MustCompile(`--to ([0-9A-F]+/[0-9A-F]+) `).FindStringSubmatch(stderr)
+		require.Len(t, past, 2, stderr)
+		s.TakeWay(stderr, "--to "+past[1])
+		s.Expect(ids...)
+		p = s.Start()
+		s.Arrived(p)
+		s.Stop(p)
+	})
+}
+
+func TestB135B136HeadersAndAbsentPayloadsOfPostgres(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
+		db.Exec(t, `ALTER TABLE outbox ADD doc text, ADD raw bytea, ALTER headers TYPE json`)
+		for column, c := range map[string]map[string]*string{
+			"payload": {"NULL": nil, "'null'": new("null"), `'""'`: new(`""`)},
+			"doc":     {"NULL": nil, "''": new(""), "'null'": new("null")},
+			"raw":     {"NULL": nil, "''": new("")},
+		} {
+			s := scene.New(t, &servers, db)
+			s.Configure("Columns", "{ id: id, aggregate_id: aggregate_id, event_type: event_type, headers: headers, payload: "+column+" }")
+			p := s.Start()
+			for sql, want := range c {
+				id := scene.NewUUID()
+				db.Exec(t, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, `+column+`, headers) VALUES ('`+id+`', '', 'order-1', '', `+sql+`,
+					'{"a": 1, "b": null, "c": {"x":1}, "d":[1,2], "e":"é", "big": 12345678901234567890.10}')`)
+				s.Expect(id)
+				s.Arrived(p)
+				r := record(t, s, id)
+				if want == nil {
+					require.Nil(t, r.Value, column)
+				} else {
+					require.NotNil(t, r.Value, "%s %s", column, sql)
+					require.Equal(t, *want, string(r.Value), column)
+				}
+				var own []string
+				for _, h := range r.Headers {
+					if len(h.Key) == 1 || h.Key == "big" {
+						own = append(own, h.Key+"="+string(h.Value))
+					}
+				}
+				require.Equal(t, []string{"a=1", `c={"x":1}`, "d=[1,2]", "e=é", "big=12345678901234567890.10"}, own)
+			}
+			s.Stop(p)
+			slotFree(t, db)
+			db.Exec(t, `SELECT pg_drop_replication_slot('`+db.Slot()+`')`)
+		}
+	})
+}
+
 func TestB128B129JSONArrivesAsTheServerHoldsIt(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
 		db.Exec(t, `ALTER TABLE outbox ADD doc json`)
