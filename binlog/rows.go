@@ -122,7 +122,7 @@ func (l *layout) decode(s *segment, ev *event.Event, img rowImage, b []byte) (re
 // how many of the updates end a row of a versioned table, whose column rowEnd says so (-1 is none).
 func (t *tableMap) countRows(b []byte, update bool, rowEnd int) (n, ended int) {
 	first, b, ok := parseRowImage(b)
-	if !ok || first.columns != len(t.columns) {
+	if !ok || first.columns != len(t.columns) || first.count == 0 {
 		return 0, 0
 	}
 	images := []rowImage{first}

@@ -99,7 +99,7 @@ func (st *stream) rowsEvent(h header, body []byte) error {
 		}
 	}
 	img, rows, ok := parseRowImage(head.body)
-	if !ok {
+	if !ok || img.count == 0 { // rows without bytes would never end
 		return st.damaged("a rows event cannot be read")
 	}
 	if col := p.layout.lacks(img); col != "" {
