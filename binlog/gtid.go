@@ -298,8 +298,9 @@ func decodeGTIDSet(b []byte) (*gtidSet, error) {
 			if len(b) < 1 || len(b) < 1+int(b[0]>>1) {
 				return nil, errShort
 			}
-			s.tag = string(b[1 : 1+int(b[0]>>1)])
-			b = b[1+len(s.tag):]
+			n := 1 + int(b[0]>>1)
+			s.tag = strings.ToLower(string(b[1:n])) // as the text has it
+			b = b[n:]
 		}
 		if len(b) < 8 {
 			return nil, errShort
