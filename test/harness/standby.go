@@ -14,8 +14,10 @@ d=${PGDATA:-/var/lib/postgresql/data}
 mkdir -p "$d" && chown postgres:postgres "$d" && chmod 700 "$d"
 as="setpriv --reuid postgres --regid postgres --init-groups --"
 if [ ! -s "$d/PG_VERSION" ]; then
-	$as pg_basebackup -D "$d" -d "$PRIMARY" -X stream -c fast -R -C -S standby
-	echo "hot_standby_feedback = on" >>"$d/postgresql.auto.conf" # ALTER SYSTEM can turn it off
+	$as pg_basebackup -D "$d" -d "$PRIMARY" -X stream -c fast -C -S standby
+	# Not with -R: a newer pg_basebackup writes options that an older server does not know. ALTER SYSTEM can change these.
+	printf "%s = '%s'\n" primary_conninfo "$PRIMARY" primary_slot_name standby hot_standby_feedback on >>"$d/postgresql.auto.conf"
+	$as touch "$d/standby.signal"
 fi
 exec $as postgres -D "$d" "$@"`
 
