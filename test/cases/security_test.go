@@ -77,7 +77,7 @@ func passwords(t *testing.T, d door) {
 	}
 
 	s := scene.New(t, &servers, db)
-	s.Configure("Level", "debug", "StartTimeout", "1s")
+	s.Configure("Level", "debug")
 	var told strings.Builder // everything that was said anywhere
 	run := func(args ...string) harness.Result {
 		r := s.Outtail.Run(t, append(args, "-c", s.Outtail.Config)...)
@@ -136,7 +136,7 @@ func passwords(t *testing.T, d door) {
 		"no such option":        {source(fields, ", passwort: "+quoted), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s.Configure("Source", c.source)
+			s.Configure("Source", c.source, "StartTimeout", "1s")
 			require.Equal(t, c.code, run("run").Code)
 			run("validate")
 			run("doctor")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // KafkaOptions shapes a broker.
@@ -210,14 +211,33 @@ func (k *Kafka) AlterTopic(t testing.TB, name, key, value string) {
 	}
 }
 
-// DeleteTopic removes a topic.
+// DeleteTopic removes a topic, and waits until its leader takes no more records of it: that they are acknowledged, and then gone with the
+// topic, is nobody's fault.
 func (k *Kafka) DeleteTopic(t testing.TB, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	res, err := k.Admin(t).DeleteTopics(ctx, name)
+	cl := k.Client(t)
+	adm := kadm.NewClient(cl)
+	before, err := adm.Metadata(ctx, name)
+	require.NoError(t, err)
+	res, err := adm.DeleteTopics(ctx, name)
 	require.NoError(t, err)
 	require.NoError(t, res.Error())
+	before.Topics.EachPartition(func(p kadm.PartitionDetail) {
+		ask := kmsg.NewPtrListOffsetsRequest()
+		ask.ReplicaID = -1
+		ask.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: name, Partitions: []kmsg.ListOffsetsRequestTopicPartition{{Partition: p.Partition, CurrentLeaderEpoch: -1, Timestamp: -1}}}}
+		for {
+			// Straight to the leader: the client itself would say what it knows of the topic.
+			answer, err := cl.Broker(int(p.Leader)).RetriableRequest(ctx, ask)
+			require.NoError(t, err)
+			if answer.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0].ErrorCode != 0 {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
 }
 
 // offsets gives the first and the next offset of each partition. A broker that just started, or leads nothing yet, is
