@@ -77,27 +77,37 @@ func (d *DeadLetters) Limit(pipeline string, l DeadLetterLimits) {
 // replaced since is noticed by it: the position has passed what was in there (I5).
 const keyParkedID = "dead letters"
 
+// keyParkedTx is, beside it, the number of the newest transaction of the second file that the position may depend on.
+const keyParkedTx = "dead letters tx"
+
 // Check compares the second file with the one in which events were parked.
 func (d *DeadLetters) Check() error {
 	var want string
+	var noted uint64
 	err := d.s.view(func(tx *bbolt.Tx) error {
-		want = string(tx.Bucket([]byte(bucketMeta)).Get([]byte(keyParkedID)))
+		meta := tx.Bucket([]byte(bucketMeta))
+		want, noted = string(meta.Get([]byte(keyParkedID))), parkedNoted(meta)
 		return nil
 	})
 	if err != nil || want == "" {
 		return err
 	}
-	is, err := d.s.Prepared("").ID()
-	if err == nil && is != want {
-		err = faultParkedLost(d.s.parkedPath())
+	switch is, err := d.s.Prepared("").ID(); {
+	case err != nil:
+		return err
+	case is != want:
+		return faultParkedLost(d.s.parkedPath())
+	case d.s.parkedTx.Load() < noted:
+		return faultParkedOlder(d.s.parkedPath())
 	}
-	return err
+	return nil
 }
 
 // Forget gives up the events of a second file that was lost.
 func (d *DeadLetters) Forget(_ context.Context, by By) error {
 	return d.s.update("forget lost dead letters", func(tx *bbolt.Tx) error {
-		if err := tx.Bucket([]byte(bucketMeta)).Delete([]byte(keyParkedID)); err != nil {
+		meta := tx.Bucket([]byte(bucketMeta))
+		if err := errors.Join(meta.Delete([]byte(keyParkedID)), meta.Delete([]byte(keyParkedTx))); err != nil {
 			return err
 		}
 		return putAudit(tx, Audit{Time: d.s.now().UTC(), Operator: by.Operator, Reason: by.Reason, Action: ActionForget, Detail: d.s.parkedPath(), Outcome: OutcomeDone})
@@ -135,7 +145,10 @@ func (d *DeadLetters) mark() error {
 	if err != nil || known {
 		return err
 	}
-	return d.s.update("park events", func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyParkedID), []byte(id)) })
+	return d.s.update("park events", func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte(bucketMeta))
+		return errors.Join(meta.Put([]byte(keyParkedID), []byte(id)), meta.Delete([]byte(keyParkedTx)))
+	})
 }
 
 func deadKey(kind byte, order int64) []byte {
@@ -575,6 +588,15 @@ func faultParkedLost(path string) *event.Fault {
 		Code: CodeParkedLost, Class: event.Safety, Op: "open parked events", Place: path,
 		Text: "events were parked in another file of this name, which is gone: the position has passed them",
 		Hint: "restore " + path + " (and outtail.db, from the same backup). To give up what was parked there: outtail dlq forget -c FILE --reason R",
+	}
+}
+
+func faultParkedOlder(path string) *event.Fault {
+	return &event.Fault{
+		Code: CodeParkedOlder, Class: event.Safety, Op: "open parked events", Place: path,
+		Text: "it is an older copy than the one beside which the position was stored: what was parked since is missing, and what was replayed since is in it again",
+		Hint: "restore the newer " + path + ", or this one together with outtail.db of the same backup. To go on with this one: outtail dlq forget -c FILE --reason R, " +
+			"then go back to before its time (outtail checkpoint rewind -c FILE --pipeline P --to TIME --reason R), so that what is missing is read again",
 	}
 }
 

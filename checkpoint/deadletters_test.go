@@ -156,3 +156,40 @@ func TestANewStateFileKnowsThatEventsAreParkedBesideIt(t *testing.T) {
 	s = open(t, Options{Dir: dir})
 	requireFault(t, s.DeadLetters().Check(), CodeParkedLost, event.Safety)
 }
+
+// An older copy of the file of parked events has its identity, and not what was parked since.
+func TestAnOlderCopyOfTheParkedEventsIsNoticed(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, ParkedName)
+	s := open(t, Options{Dir: dir})
+	require.NoError(t, s.DeadLetters().Park(t.Context(), "p", parking(deadLetter(0, "a"))))
+	require.NoError(t, s.Save(t.Context(), map[string]event.Checkpoint{"p": pg(1, 1)}))
+	require.NoError(t, s.Close())
+	older, err := os.ReadFile(path)
+	require.NoError(t, err)
+	olderState, err := os.ReadFile(filepath.Join(dir, FileName))
+	require.NoError(t, err)
+
+	s = open(t, Options{Dir: dir})
+	require.NoError(t, s.DeadLetters().Check())
+	require.NoError(t, s.DeadLetters().Park(t.Context(), "p", parking(deadLetter(1, "b"))))
+	require.NoError(t, s.Save(t.Context(), map[string]event.Checkpoint{"p": pg(2, 2)}))
+	require.NoError(t, s.Close())
+	newer, err := os.ReadFile(path)
+	require.NoError(t, err)
+
+	require.NoError(t, os.WriteFile(path, older, 0o600))
+	s = open(t, Options{Dir: dir})
+	requireFault(t, s.DeadLetters().Check(), CodeParkedOlder, event.Safety)
+	require.NoError(t, s.DeadLetters().Audit(Audit{Action: ActionSkip}), "what a command writes meanwhile")
+	requireFault(t, s.DeadLetters().Check(), CodeParkedOlder, event.Safety)
+	require.NoError(t, s.DeadLetters().Forget(t.Context(), By{Operator: "o", Reason: "r"}))
+	require.NoError(t, s.DeadLetters().Check())
+	require.NoError(t, s.Close())
+
+	// A newer one beside an older position is what a crash leaves, too.
+	require.NoError(t, os.WriteFile(path, newer, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), olderState, 0o600))
+	s = open(t, Options{Dir: dir})
+	require.NoError(t, s.DeadLetters().Check())
+}

@@ -36,6 +36,7 @@ const (
 	CodeDeadFull      = "OT4012"
 	CodeNoDeadLetter  = "OT4013"
 	CodeParkedLost    = "OT4014"
+	CodeParkedOlder   = "OT4015"
 )
 
 func faultLocked(dir, holder string) *event.Fault {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -69,28 +70,26 @@ func (p *Prepared) Write(puts map[string][]byte, drops []string) error {
 		return err
 	}
 	path := p.s.parkedPath()
-	err = guard(func() error {
-		return db.Update(func(tx *bbolt.Tx) error {
-			all, err := tx.CreateBucketIfNotExists([]byte(bucketXA))
-			if err != nil {
+	err = p.s.commitParked(db, func(tx *bbolt.Tx) error {
+		all, err := tx.CreateBucketIfNotExists([]byte(bucketXA))
+		if err != nil {
+			return err
+		}
+		b, err := all.CreateBucketIfNotExists([]byte(p.pipeline))
+		if err != nil {
+			return err
+		}
+		for _, key := range sortedKeys(puts) {
+			if err := b.Put([]byte(key), sealed(p.place(key), puts[key])); err != nil {
 				return err
 			}
-			b, err := all.CreateBucketIfNotExists([]byte(p.pipeline))
-			if err != nil {
+		}
+		for _, prefix := range drops {
+			if err := dropPrefix(b, []byte(prefix)); err != nil {
 				return err
 			}
-			for _, key := range sortedKeys(puts) {
-				if err := b.Put([]byte(key), sealed(p.place(key), puts[key])); err != nil {
-					return err
-				}
-			}
-			for _, prefix := range drops {
-				if err := dropPrefix(b, []byte(prefix)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		}
+		return nil
 	})
 	if err != nil {
 		return faultWrite("keep prepared XA transactions", path, err)
@@ -189,7 +188,7 @@ func (s *Store) updateParked(op string, f func(*bbolt.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	if err := guard(func() error { return db.Update(f) }); err != nil {
+	if err := s.commitParked(db, f); err != nil {
 		switch {
 		case event.AsFault(err) != nil:
 			return err
@@ -199,6 +198,37 @@ func (s *Store) updateParked(op string, f func(*bbolt.Tx) error) error {
 		return faultWrite(op, s.parkedPath(), err)
 	}
 	return nil
+}
+
+// commitParked writes in a transaction, and remembers its number once it is on disk. A reader's number is none to remember: it may
+// be that of a transaction whose end is not on disk yet.
+func (s *Store) commitParked(db *bbolt.DB, f func(*bbolt.Tx) error) error {
+	var n uint64
+	err := guard(func() error {
+		return db.Update(func(tx *bbolt.Tx) error {
+			n = uint64(tx.ID())
+			return f(tx)
+		})
+	})
+	for was := s.parkedTx.Load(); err == nil && n > was && !s.parkedTx.CompareAndSwap(was, n); {
+		was = s.parkedTx.Load()
+	}
+	return err
+}
+
+// noteParked stores, with whatever is stored in the first file, how far the second one is, so that an older copy of it is noticed.
+func noteParked(tx *bbolt.Tx, at uint64) error {
+	meta := tx.Bucket([]byte(bucketMeta))
+	if meta == nil || meta.Get([]byte(keyParkedID)) == nil || at <= parkedNoted(meta) {
+		return nil
+	}
+	return meta.Put([]byte(keyParkedTx), strconv.AppendUint(nil, at, 10))
+}
+
+// parkedNoted is what noteParked stored last, 0 where it never did.
+func parkedNoted(meta *bbolt.Bucket) uint64 {
+	n, _ := strconv.ParseUint(string(meta.Get([]byte(keyParkedTx))), 10, 64)
+	return n
 }
 
 func (s *Store) parkedPath() string { return filepath.Join(filepath.Dir(s.path), ParkedName) }
@@ -251,6 +281,15 @@ func (s *Store) openParked(create bool) (*bbolt.DB, error) {
 		if err != nil {
 			_ = db.Close()
 		}
+	}
+	if err == nil && !s.readOnly {
+		err = db.Sync() // a process that was killed may have left its last transaction to the kernel
+	}
+	if err == nil {
+		err = db.View(func(tx *bbolt.Tx) error {
+			s.parkedTx.Store(uint64(tx.ID()))
+			return nil
+		})
 	}
 	if err == nil {
 		s.parked = db

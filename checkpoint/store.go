@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -66,7 +67,8 @@ type Store struct {
 	db   *bbolt.DB // nil: read-only, and no state file exists yet
 
 	parkedMu sync.Mutex
-	parked   *bbolt.DB // nil until it is needed
+	parked   *bbolt.DB     // nil until it is needed
+	parkedTx atomic.Uint64 // the newest transaction of that file that is certainly on disk
 	dead     *DeadLetters
 
 	mu      sync.Mutex
@@ -295,7 +297,14 @@ func (s *Store) update(op string, f func(*bbolt.Tx) error) error {
 	if s.readOnly {
 		return faultWrite(op, s.path, fs.ErrPermission)
 	}
-	if err := guard(func() error { return s.db.Update(f) }); err != nil {
+	if err := guard(func() error {
+		return s.db.Update(func(tx *bbolt.Tx) error {
+			if err := f(tx); err != nil {
+				return err
+			}
+			return noteParked(tx, s.parkedTx.Load())
+		})
+	}); err != nil {
 		return faultWrite(op, s.path, err)
 	}
 	return nil

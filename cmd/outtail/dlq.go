@@ -441,8 +441,8 @@ func newDLQForget(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget -c FILE --reason R",
 		Short: "Give up the events of a parked.db that was lost",
-		Long: `A start stops (OT4014) where the file in which events were parked is gone: the position has passed them, so they would be lost
-without a word. Restore the file, or give them up with this command. Refused while outtail runs.`,
+		Long: `A start stops where the file in which events were parked is gone (OT4014) or is an older copy of it (OT4015): the position has passed
+what is missing, so it would be lost without a word. Restore the file, or give them up with this command. Refused while outtail runs.`,
 		Example: `  outtail dlq forget -c outtail.yaml --reason "disk lost, events re-created by hand"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
