@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,8 @@ type fakeSource struct {
 	opens     int
 	held      int // batches not released
 	batchRows int
+	// selection is what it says of the tables that it reads.
+	selection string
 	// restates has each session tell a bound where it began, as a heartbeat does.
 	restates bool
 	restated bool
@@ -71,7 +74,7 @@ func (s *fakeSource) Open(ctx context.Context, from event.Checkpoint) (event.Che
 	if p := from.Prefix; p != nil && p.Tx == fmt.Sprint(s.next) {
 		s.row = int(p.Rows)
 	}
-	from.Selection = "all"
+	from.Selection = cmp.Or(s.selection, "all")
 	return from, nil
 }
 

@@ -381,6 +381,7 @@ type lot struct {
 	past   []event.Checkpoint
 
 	rate   float64                     // max_rate of the processes
+	tables string                      // what the source selects
 	source atomic.Pointer[event.Fault] // what the source answers; nil: it opens
 }
 
@@ -407,7 +408,7 @@ func (l *lot) start() {
 		}
 		return nil
 	}
-	l.w = start(&fakeSource{log: l.log, batchRows: 3, openErr: open, gate: l.gate}, &fakeSink{}, l.store, func(o *Options) {
+	l.w = start(&fakeSource{log: l.log, batchRows: 3, openErr: open, gate: l.gate, selection: l.tables}, &fakeSink{}, l.store, func(o *Options) {
 		o.Sink, o.DeadLetters, o.Router, o.Transformer = strict, l.dead, l.route, l.route
 		o.DrainTimeout, o.MaxRate = time.Second, l.rate
 	})

@@ -418,6 +418,9 @@ func (p *Pipeline) loadParked(start event.Checkpoint) error {
 	set := newParkedSet()
 	err := p.opts.DeadLetters.Each(p.opts.Name, -1<<63, func(e *event.Parked) error {
 		covered := covers == nil || covers.Covers(start.Position, e.Tx)
+		if e.Selection != "" && e.Selection != start.Selection {
+			covered = true // its row has another number now, and that number is another row's: what is read again is kept again (I1)
+		}
 		if x := start.Prefix; !covered && x != nil && x.Tx == e.Tx && e.Index < x.Rows {
 			covered = true
 		}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -58,4 +59,36 @@ func TestARowIsNotPassedWhileItIsOnItsWayOut(t *testing.T) {
 	w.parked.load(covered.entry, true)
 	w.handOut(slot{replay: covered})
 	require.Zero(t, w.out.Load())
+}
+
+// With other tables the rows of a transaction have other numbers, so that the number of a parked one is now that of another row.
+func TestAParkedRowIsNotTakenForAnotherOneOfOtherTables(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.broker.refuse("a:1", "s:1")
+		l.log.append("a:0")
+		l.log.append("a:1", "a:2", "s:1")
+		l.start()
+		pass(time.Second)
+		require.ElementsMatch(t, []string{"a:1", "a:2", "s:1"}, l.dead.open())
+		_, err := l.w.p.SkipParked(t.Context(), "skipped", func(e *event.Parked) bool { return e.ID == "s:1" })
+		require.NoError(t, err)
+		require.NoError(t, l.end(false))
+
+		l.tables = "more"
+		l.log.txs[1] = append([]string{"b:0"}, l.log.txs[1]...)
+		l.store.cps["p"] = event.Checkpoint{Position: event.Position{Kind: event.Postgres, Slot: "s", LSN: 1}}
+		l.start()
+		pass(time.Second)
+		require.Equal(t, []string{"b:0"}, l.broker.of("b"))
+		l.broker.refuse()
+		_, err = l.w.p.Replay(t.Context(), Replay{})
+		require.NoError(t, err)
+		l.log.append("a:3")
+		pass(time.Second)
+		require.Equal(t, []string{"a:0", "a:1", "a:2", "a:1", "a:2", "a:3"}, l.broker.of("a"), "repeated, in order, and no other left out")
+		require.Empty(t, l.dead.open())
+		require.NoError(t, l.end(false))
+	})
 }
