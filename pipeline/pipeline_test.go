@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -411,6 +412,50 @@ func TestASourceThatSaysNothingDoesNotStretchStartTimeout(t *testing.T) {
 		require.Equal(t, event.Environment, f.Class)
 		require.InDelta(t, 5, time.Since(began).Seconds(), 0.5)
 	})
+}
+
+// unwillingSource answers for some time, and then as a connection does whose deadline has passed.
+type unwillingSource struct {
+	*fakeSource
+	answers time.Time // until when
+}
+
+func (s unwillingSource) Open(ctx context.Context, _ event.Checkpoint) (event.Checkpoint, error) {
+	took := 10 * time.Millisecond // of a login that is refused
+	if time.Now().After(s.answers) {
+		took = time.Hour
+	}
+	deadline, _ := ctx.Deadline()
+	select {
+	case <-time.After(took):
+		return event.Checkpoint{}, &event.Fault{Code: "OT2002", Class: event.Environment, Text: "the server refuses the user"}
+	case <-time.After(time.Until(deadline) - time.Millisecond): // the timer of a connection is not the context's
+		return event.Checkpoint{}, &event.Fault{Code: "OT2001", Class: event.Environment, Text: "the server cannot be reached", Err: os.ErrDeadlineExceeded}
+	}
+}
+
+func TestWhatEndsAStartIsNotTheDeadlineOfItsLastAttempt(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers time.Duration
+		code    string
+	}{
+		"refused to the end":             {time.Hour, "OT2002"},
+		"the last attempt had no answer": {3 * time.Second, "OT2002"},
+		"no attempt had an answer":       {-time.Second, "OT2001"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				src := unwillingSource{&fakeSource{log: newLog()}, began.Add(c.answers)}
+				w := start(src.fakeSource, &fakeSink{}, &fakeStore{}, func(o *Options) { o.Source, o.StartTimeout = src, 5*time.Second })
+				f := event.AsFault(<-w.err)
+				w.end()
+				require.Equal(t, c.code, f.Code)
+				require.Contains(t, f.Text, "gave up after start_timeout")
+				require.InDelta(t, 5, time.Since(began).Seconds(), 0.5)
+			})
+		})
+	}
 }
 
 func TestAStandbyWhoseServerGoesAwayIsGivenStartTimeoutFromThen(t *testing.T) {

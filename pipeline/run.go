@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -303,6 +304,7 @@ func (p *Pipeline) sessions(ctx context.Context) error {
 	wait := backoff{first: 100 * time.Millisecond, most: 10 * time.Second}
 	began := time.Now()
 	var waiting time.Time // since when as a standby
+	var told *event.Fault // the last finding of an attempt that had the time to find it
 	first := true
 	for {
 		var until time.Time
@@ -349,8 +351,14 @@ func (p *Pipeline) sessions(ctx context.Context) error {
 		if f.Standby {
 			began = time.Now() // start_timeout is for a server that does not answer, and this one does
 		}
+		switch {
+		case f.Standby:
+			told = nil
+		case told == nil || until.IsZero() || time.Until(until) > deadlineSlack:
+			told = f
+		}
 		if first && time.Since(began) >= p.opts.StartTimeout {
-			return faultStartTimeout(f)
+			return faultStartTimeout(cmp.Or(told, f))
 		}
 		p.Condition("source", faultSourceLost(f))
 		d := wait.next()
@@ -497,6 +505,10 @@ func (p *Pipeline) runSession(ctx context.Context, until time.Time) (opened bool
 // evictAfter is how long another process may hold the source while events of ours are unacked. What the sink's client holds would
 // reach the broker whenever it answers, behind newer events of that process; ending is the one way to take it back for certain (I3).
 const evictAfter = 5 * time.Second
+
+// deadlineSlack is how long before the deadline of an Open an attempt that it cuts off may end: a connection's own timer may run out
+// a little earlier. What such an attempt says is the deadline's doing, and hides what the ones before it were told.
+const deadlineSlack = 50 * time.Millisecond
 
 // leastStart is the least time that a first Open is given.
 const leastStart = 4 * time.Second
