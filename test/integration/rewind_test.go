@@ -137,6 +137,10 @@ func TestGoingBackBeyondWhatTheServerHolds(t *testing.T) {
 		lsn := s.Stored().Source.LSN
 		s.Prove()
 		was := s.Stored()
+		// The server reads what it was told last after the process has ended.
+		require.Eventually(t, func() bool {
+			return db.Server.Scalar(t, "postgres", "SELECT confirmed_flush_lsn > '"+lsn+"' FROM pg_replication_slots WHERE slot_name = '"+db.Slot()+"'") == "true"
+		}, harness.Patience, 50*time.Millisecond)
 		for _, to := range []string{one, lsn} {
 			_, stderr := s.Rewind(2, to, "--reason", "too far")
 			require.Contains(t, stderr, "OT0019")
