@@ -21,6 +21,22 @@ func (v Value) Present() bool { return v.Set && !v.Null }
 // Row holds the values of one outbox row by role.
 type Row [RoleCount]Value
 
+// Key is the key of a message where no template gives another: the role key, else the aggregate's id; nil where the row has neither.
+// A NULL in the role key means "as the aggregate", so that such a row still keeps its order. It may alias the batch.
+func (r *Row) Key() []byte {
+	v := &r[Key]
+	if !v.Present() {
+		v = &r[AggregateID]
+	}
+	switch {
+	case !v.Present():
+		return nil
+	case v.Bytes == nil:
+		return []byte{} // empty, which is a key
+	}
+	return v.Bytes
+}
+
 // Tx is the transaction that a row came from, shared by all of its rows, also across batches. Immutable once a batch
 // that refers to it was handed out.
 type Tx struct {

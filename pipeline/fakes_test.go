@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -123,6 +124,9 @@ func (s *fakeSource) read() *event.Batch {
 			}
 			ev := event.Event{Tx: tx, Index: uint64(s.row), Size: 100}
 			ev.Row[event.Payload] = event.Value{Set: true, Bytes: []byte(rows[s.row])}
+			if name, _, ok := strings.Cut(rows[s.row], ":"); ok {
+				ev.Row[event.AggregateID] = event.Value{Set: true, Bytes: []byte(name)}
+			}
 			b.Events = append(b.Events, ev)
 			s.row++
 		}

@@ -7,14 +7,25 @@ import (
 )
 
 func faultHalted(id, place string, cause error) *event.Fault {
-	text := "an event cannot be delivered and its poison policy is halt"
+	return halted(id, place, "its poison policy is halt", "", cause)
+}
+
+// faultUnparkable: nobody can say what would have to wait behind the event.
+func faultUnparkable(id, place string, cause error) *event.Fault {
+	return halted(id, place, "it cannot be parked, because its aggregate is unknown",
+		"\nor have such events leave the others alone: on_poison: dlq (it alone is kept) or skip, of the route that takes them; on_no_route where none does", cause)
+}
+
+func halted(id, place, why, instead string, cause error) *event.Fault {
+	text := "an event cannot be delivered and " + why
 	if id != "" {
-		text = fmt.Sprintf("event %s cannot be delivered and its poison policy is halt", id)
+		text = fmt.Sprintf("event %s cannot be delivered and %s", id, why)
 	}
 	mend := "mend what the cause names"
 	if f := event.AsFault(cause); f != nil && f.Hint != "" {
 		mend = f.Hint
 	}
+	mend += instead
 	return &event.Fault{
 		Code: "OT6001", Class: event.Record, Op: "deliver", Place: place, Text: text,
 		Hint: mend + "\nthen start again: the event is sent first. To leave this one event out for good: " +
@@ -57,6 +68,12 @@ func faultGone(e *event.Parked) *event.Fault {
 func faultNowDropped(e *event.Parked) *event.Fault {
 	return &event.Fault{Code: "OT6012", Class: event.Record, Op: "replay a parked event", Place: e.Place(), Text: "the routes drop it now",
 		Hint: "skip it (outtail dlq skip), or name a topic (outtail dlq replay --topic)"}
+}
+
+func faultKeyless(e *event.Parked) *event.Fault {
+	return &event.Fault{Code: "OT6013", Class: event.Record, Op: "replay a parked event", Place: e.Place(),
+		Text: "it has no key: no route gives it one, and the role key and aggregate_id are NULL or unmapped",
+		Hint: "without a key no order can be kept: give a route that takes it a key template, start again and replay it, or leave it out: outtail dlq skip -c FILE --id ID --reason R"}
 }
 
 func faultBrokenContract(what string, seq uint64) *event.Fault {

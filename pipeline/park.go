@@ -204,7 +204,8 @@ func (p *Pipeline) poison(seq uint64, m *event.Message, ev *event.Event, f *even
 		policy = event.Halt
 	}
 	if policy == event.Park && m.Aggregate == "" && m.Key == nil {
-		policy = event.Halt // nobody can say what would have to wait behind it
+		p.fail(faultUnparkable(m.ID, placeOf(ev), f), seq)
+		return
 	}
 	switch policy {
 	case event.Skip:

@@ -178,7 +178,8 @@ func (d *fakeDead) open() (values []string) {
 type broker struct {
 	mu  sync.Mutex
 	log []string
-	to  map[string]string // the topic of each value that arrived
+	to  map[string]string // the topic of each value that arrived, and its key
+	key map[string]string
 	bad map[string]bool
 	die *crash
 }
@@ -287,7 +288,7 @@ func (s *strictSink) step() bool {
 	bad := s.b.bad[string(m.Value)]
 	alive := bad || s.b.die.step(func() {
 		s.b.log = append(s.b.log, string(m.Value))
-		s.b.to[string(m.Value)] = m.Topic
+		s.b.to[string(m.Value)], s.b.key[string(m.Value)] = m.Topic, string(m.Key)
 	})
 	s.b.mu.Unlock()
 	if !alive {
@@ -396,7 +397,7 @@ func (l *lot) over() {
 var killed = &event.Fault{Code: "OT4999", Class: event.Retry, Op: "save", Text: "killed"}
 
 func newLot(policy event.Policy) *lot {
-	return &lot{log: newLog(), store: &fakeStore{}, dead: newDead(), broker: &broker{to: map[string]string{}}, route: &keyed{policy: policy}}
+	return &lot{log: newLog(), store: &fakeStore{}, dead: newDead(), broker: &broker{to: map[string]string{}, key: map[string]string{}}, route: &keyed{policy: policy}}
 }
 
 func (l *lot) start() {
@@ -675,4 +676,22 @@ func parkAtRandom(t *testing.T, rnd *rand.Rand) {
 	require.Empty(t, l.w.p.w.parked.labels)
 	require.EqualValues(t, len(l.log.txs), l.w.p.Checkpoint().Position.LSN)
 	require.NoError(t, l.end(false))
+}
+
+// What nobody can say who would have to wait behind is not parked: it stops the pipeline, which says that, and what else there is.
+func TestAnEventOfNoAggregateCannotBeParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.route.lose(map[string]bool{":0": true})
+		l.start()
+		l.log.append(":0")
+		pass(time.Second)
+		f := event.AsFault(l.end(false))
+		require.Equal(t, "OT6001", f.Code)
+		require.Contains(t, f.Text, "its aggregate is unknown")
+		require.NotContains(t, f.Text, "policy is halt")
+		require.Contains(t, f.Hint, "on_poison: dlq")
+		require.Empty(t, l.dead.open())
+	})
 }

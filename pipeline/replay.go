@@ -354,7 +354,13 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 func (p *Pipeline) prepareAgain(e *event.Parked, ev *event.Event, m *event.Message, topic string) error {
 	d, err := p.prepare(ev, m)
 	if topic != "" && (err != nil || d == Drop) {
-		// A person named the topic, where the routes have none for it.
+		// A person named the topic, where the routes have none for it. Its key keeps it in one order with its aggregate all the same (I3).
+		if m.Key == nil {
+			m.Key = ev.Row.Key()
+		}
+		if m.Key == nil {
+			return faultKeyless(e)
+		}
 		m.Topic, d = topic, Deliver
 		err = p.opts.Transformer.Transform(ev, m)
 	}

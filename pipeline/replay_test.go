@@ -30,6 +30,7 @@ func TestAReplayToAnotherTopic(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, ReplayResult{Acked: 1, Failed: 1, Drained: 1, First: res.First}, res)
 		require.Equal(t, "other", l.broker.to["a:0"], "no route is needed for it")
+		require.Equal(t, "a", l.broker.key["a:0"], "its order is its aggregate's there too")
 		require.Equal(t, "t", l.broker.to["a:1"], "what waited behind it was not meant")
 		l.broker.refuse()
 		_, err = l.w.p.Replay(t.Context(), Replay{})
@@ -41,6 +42,26 @@ func TestAReplayToAnotherTopic(t *testing.T) {
 		l.start()
 		pass(time.Second)
 		require.Equal(t, map[string]string{"a:0": "other", "a:1": "t", "b:0": "t", "b:1": "t", "c:0": "t"}, l.broker.to)
+		require.NoError(t, l.end(false))
+	})
+}
+
+// A topic is no reason to give up an order that a key would keep: what has none is refused.
+func TestAReplayToAnotherTopicNeedsAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Alone)
+		defer l.over()
+		l.route.lose(map[string]bool{"all": true})
+		l.start()
+		l.log.append("nobody's", "a:0")
+		pass(time.Second)
+		res, err := l.w.p.Replay(t.Context(), Replay{Topic: "other"})
+		require.NoError(t, err)
+		require.Equal(t, 1, res.Acked)
+		require.Equal(t, 1, res.Failed)
+		require.Equal(t, "OT6013", res.First.Code)
+		require.Equal(t, map[string]string{"a:0": "a"}, l.broker.key)
+		require.Len(t, l.dead.open(), 1)
 		require.NoError(t, l.end(false))
 	})
 }

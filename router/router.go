@@ -39,8 +39,8 @@ func New(routes []Route, onNoRoute NoRoute) (*Router, error) {
 }
 
 // Route fills in ID, Topic, Key, Partition, Aggregate and OnPoison, or answers drop for an event that is filtered by rule. An error
-// is a Record fault; ID, Aggregate and OnPoison are set even then, as far as the row has them, so that what follows the event can be
-// held behind it. Topic, ID and Aggregate belong to nobody; Key may alias the batch.
+// is a Record fault; ID, Key, Aggregate and OnPoison are set even then, as far as row and route have them, so that what follows the event
+// can be held behind it. Topic, ID and Aggregate belong to nobody; Key may alias the batch.
 func (rt *Router) Route(ev *event.Event, m *event.Message) (drop bool, err error) {
 	row := &ev.Row
 	m.Topic, m.Key, m.Partition = "", nil, -1
@@ -59,14 +59,15 @@ func (rt *Router) Route(ev *event.Event, m *event.Message) (drop bool, err error
 		return false, faultNoRoute(ev, m.ID)
 	}
 	m.OnPoison = r.onPoison
-	if f := rt.topic(r, ev, m); f != nil {
-		return false, f
-	}
-	if f := rt.key(r, ev, m); f != nil {
-		return false, f
-	}
-	if m.Aggregate == "" {
+	noTopic, noKey := rt.topic(r, ev, m), rt.key(r, ev, m)
+	if m.Aggregate == "" && noKey == nil {
 		m.Aggregate = rt.mem.String(m.Key)
+	}
+	switch {
+	case noTopic != nil:
+		return false, noTopic
+	case noKey != nil:
+		return false, noKey
 	}
 	if v := &row[event.Partition]; v.Present() {
 		p, ok := parsePartition(v.Bytes)
@@ -123,15 +124,9 @@ func (rt *Router) key(r *route, ev *event.Event, m *event.Message) *event.Fault 
 		m.Key = rt.mem.Copy(rt.scratch)
 		return nil
 	}
-	// A NULL in the role key means "as the aggregate", so that such a row still keeps its order.
-	v := &row[event.Key]
-	if !v.Present() {
-		v = &row[event.AggregateID]
-	}
-	if !v.Present() {
+	if m.Key = row.Key(); m.Key == nil {
 		return faultNoKey(ev, m.ID)
 	}
-	m.Key = notNil(v.Bytes)
 	return nil
 }
 

@@ -194,6 +194,32 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// What has no topic keeps its key: it may be sent to another, and its order goes with it.
+func TestTheKeyIsKnownWhereTheTopicIsNot(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		topic, key     string
+		row            roles
+		code           string
+		want, waitsFor string
+	}{
+		{"no topic name", "${topic}", "", roles{event.Topic: "a b", event.AggregateID: "7"}, "OT6103", "7", "7"},
+		{"a NULL topic", "${topic}", "", roles{event.Topic: null, event.AggregateID: "7", event.Key: "k"}, "OT6102", "k", "7"},
+		{"the route's template", "${topic}", "${tenant}", roles{event.Topic: null, event.Tenant: "acme"}, "OT6102", "acme", "acme"},
+		{"neither", "${topic}", "${tenant}", roles{event.Topic: null, event.AggregateID: "7"}, "OT6102", "", "7"},
+		{"headers that cannot be read", "${headers.a}", "", roles{event.Headers: "{", event.AggregateID: "7"}, "OT6106", "7", "7"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rt := newRouter(t, NoRoute{}, Route{Topic: c.topic, Key: c.key})
+			var m event.Message
+			_, err := rt.Route(eventOf(c.row), &m)
+			requireFault(t, c.code, err)
+			require.Equal(t, c.want, string(m.Key))
+			require.Equal(t, c.waitsFor, m.Aggregate)
+		})
+	}
+}
+
 func TestAnEmptyValueWithoutBytesIsStillAKey(t *testing.T) {
 	rt := newRouter(t, NoRoute{}, everything)
 	ev := eventOf(nil)

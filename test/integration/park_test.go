@@ -218,6 +218,12 @@ func TestSkippingWithoutARunningProcess(t *testing.T) {
 		l.write("a", "order.paid", 0)
 		l.holds(p, map[string]int{"a": 2})
 		require.Equal(t, []string{"a:1", "a:2"}, l.seen["a"])
+
+		// To a topic that a person names, since no route has one: under its aggregate's key all the same.
+		l.write("c", "payment.made", 0)
+		p.Until(t, "parked", func() bool { return len(l.parked()) == 1 })
+		l.dlq(0, "replay", "--all", "--topic", l.Topic, "--reason", "it has no route")
+		l.holds(p, map[string]int{"c": 1})
 		l.Stop(p)
 	})
 }
