@@ -62,7 +62,8 @@ func TestB154ThePrivilegesOfARoleOfPostgres(t *testing.T) {
 
 func TestB120MemoryIsFlatWhateverTheTransactionOfPostgres(t *testing.T) {
 	t.Parallel()
-	db := shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)
+	// A server of its own: nobody else's slot is to wait for this transaction.
+	db := shop.NewPostgres(t, harness.StartPostgres(t, harness.NewestPostgres(), harness.PostgresOptions{}), nil)
 	const rows, size, at = 60_000, 2000, 20_000 // 120 MB
 	s := scene.New(t, &servers, db)
 	p := s.Start()
