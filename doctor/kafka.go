@@ -249,7 +249,7 @@ func judgeKafka(o *Kafka, f *kafkaFacts) list {
 		judgeTopic(&l, o, f, t)
 	}
 	for _, t := range o.Templates {
-		l.ok(codeTopic, "the topic %s depends on the row: it was not looked at", t)
+		l.add(Note, codeTopic, "the topic "+t+" depends on the row: it was not looked at", "an event waits, and those behind it, until the topic that it names exists and may be written", "")
 	}
 	return l
 }

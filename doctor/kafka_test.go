@@ -21,6 +21,7 @@ func TestJudgeKafka(t *testing.T) {
 	}{
 		{"healthy", func(*Kafka, *kafkaFacts, *kafkaTopic) {}, nil},
 		{"another cluster", func(_ *Kafka, f *kafkaFacts, _ *kafkaTopic) { f.Stored = "d" }, one(expectation{Error, codeCluster, "cluster is c", "--code OT6003"})},
+		{"a topic of the row", func(o *Kafka, _ *kafkaFacts, _ *kafkaTopic) { o.Templates = []string{"${topic}"} }, one(expectation{Note, codeTopic, "${topic} depends on the row", ""})},
 		{"no topic", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err = kerr.UnknownTopicOrPartition }, one(expectation{Error, codeTopic, "does not exist", "kafka-topics.sh --bootstrap-server b:9092 --create --topic orders --partitions 6 --replication-factor 3"})},
 		{"no topic yet", func(o *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err, o.Creates = kerr.UnknownTopicOrPartition, true }, nil},
 		{"no access", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err = kerr.TopicAuthorizationFailed }, one(expectation{Error, codeTopic, "may not write", "kafka-acls.sh"})},
@@ -40,7 +41,7 @@ func TestJudgeKafka(t *testing.T) {
 		{"one acknowledges alone", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.MinInSync = 1 }, one(expectation{Note, codeReplicas, "is 1", "min.insync.replicas=2"})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o, f := Kafka{Brokers: []string{"b:9092"}, RowLimit: 16 << 20, Templates: []string{"${topic}"}}, healthy()
+			o, f := Kafka{Brokers: []string{"b:9092"}, RowLimit: 16 << 20}, healthy()
 			c.given(&o, f, &f.Topics[0])
 			expect(t, judgeKafka(&o, f), c.want...)
 		})

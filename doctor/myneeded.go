@@ -134,11 +134,16 @@ func (f *myFacts) judgeRest(l *list, o *MySQL) {
 	} else {
 		l.ok(codeReplica, "the server is not a replica, as far as the user can see")
 	}
-	sync, flush := f.Vars["sync_binlog"], f.Vars["innodb_flush_log_at_trx_commit"]
-	if sync == "1" && flush == "1" {
+	var loose, repair []string
+	for _, v := range []string{"sync_binlog", "innodb_flush_log_at_trx_commit"} {
+		if is := f.Vars[v]; is != "1" {
+			loose, repair = append(loose, v+" is "+is), append(repair, f.global(v, "1"))
+		}
+	}
+	if loose == nil {
 		l.ok(codeDurable, "commits are on disk before they are acknowledged")
 	} else {
-		l.add(Note, codeDurable, "sync_binlog is "+sync+", innodb_flush_log_at_trx_commit is "+flush, "when the machine of the server crashes, commits can be lost whose events were already sent", f.global("sync_binlog", "1")+"\n"+f.global("innodb_flush_log_at_trx_commit", "1"))
+		l.add(Note, codeDurable, strings.Join(loose, ", "), "when the machine of the server crashes, commits can be lost whose events were already sent", strings.Join(repair, "\n"))
 	}
 	if packet := f.number("max_allowed_packet"); packet > 0 {
 		if packet > o.RowLimit {

@@ -160,6 +160,9 @@ func TestJudgeMySQL(t *testing.T) {
 		{"a replica", func(_ *MySQL, f *myFacts) { f.ReplicaOf = "primary" }, one(expectation{Note, codeReplica, "replica of primary", ""})},
 		{"a replica that logs nothing", func(_ *MySQL, f *myFacts) { f.ReplicaOf, f.Vars["log_replica_updates"] = "primary", "OFF" }, one(expectation{Error, codeReplica, "log_replica_updates is OFF", "log_replica_updates = ON"})},
 		{"durability", set("sync_binlog", "0"), one(expectation{Note, codeDurable, "sync_binlog is 0", "SET PERSIST sync_binlog = 1;"})},
+		{"durability of both", func(_ *MySQL, f *myFacts) {
+			f.Vars["sync_binlog"], f.Vars["innodb_flush_log_at_trx_commit"] = "0", "2"
+		}, one(expectation{Note, codeDurable, "sync_binlog is 0, innodb_flush_log_at_trx_commit is 2", "SET PERSIST sync_binlog = 1;\nSET PERSIST innodb_flush_log_at_trx_commit = 1;"})},
 		{"XA", func(_ *MySQL, f *myFacts) { f.XA = 2 }, one(expectation{Note, codeXA, "2 XA", "XA RECOVER"})},
 		{"hidden", func(_ *MySQL, f *myFacts) { f.Hidden = []hidden{{"x", "XA_RECOVER_ADMIN", "GRANT XA_RECOVER_ADMIN"}} }, one(expectation{Note, codeHidden, "may not see x", "GRANT"})},
 	} {
@@ -168,6 +171,19 @@ func TestJudgeMySQL(t *testing.T) {
 			c.given(&o, f)
 			expect(t, judgeMySQL(&o, f), c.want...)
 		})
+	}
+}
+
+func TestWhatIsDurableAlreadyIsNotRepaired(t *testing.T) {
+	for loose, fine := range map[string]string{"sync_binlog": "innodb_flush_log_at_trx_commit", "innodb_flush_log_at_trx_commit": "sync_binlog"} {
+		o, f := myOptions(), healthyMySQL()
+		f.Vars[loose] = "0"
+		for _, found := range judgeMySQL(&o, f) {
+			if found.Code == codeDurable {
+				require.Equal(t, loose+" is 0", found.Found)
+				require.NotContains(t, found.Repair, fine)
+			}
+		}
 	}
 }
 

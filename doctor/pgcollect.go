@@ -60,7 +60,7 @@ func pgServer(ctx context.Context, a pgAsk, _ *Postgres, f *pgFacts) error {
 	r, err := a.one(ctx, `SELECT current_setting('server_version_num'), pg_is_in_recovery(), r.rolsuper,
 		r.rolreplication OR EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlreplica') AND pg_has_role(m.oid, 'member')),
 		(SELECT count(*) FROM pg_replication_slots), (SELECT count(*) FROM pg_stat_replication),
-		coalesce(extract(epoch FROM nullif(r.rolvaliduntil, 'infinity') - now())::bigint, 0), r.rolconnlimit
+		coalesce(extract(epoch FROM nullif(r.rolvaliduntil, 'infinity') - now())::bigint, 0), r.rolconnlimit, has_database_privilege(current_database(), 'CREATE')
 		FROM pg_roles r WHERE r.rolname = current_user`)
 	if err != nil {
 		return err
@@ -71,6 +71,7 @@ func pgServer(ctx context.Context, a pgAsk, _ *Postgres, f *pgFacts) error {
 	f.Senders, _ = strconv.Atoi(r[5])
 	f.Expires = seconds(r[6])
 	f.Connections, _ = strconv.Atoi(r[7])
+	f.MayCreate = r[8] == "t"
 	rows, err := a.rows(ctx, `SELECT name, setting, coalesce(unit, '') FROM pg_settings WHERE name IN (`+pgSettings+`)`)
 	if err != nil {
 		return err
@@ -164,13 +165,13 @@ func pgTables(ctx context.Context, a pgAsk, o *Postgres, f *pgFacts) error {
 
 func pgOneTable(ctx context.Context, a pgAsk, o *Postgres, f *pgFacts, n sqlName) (pgTable, error) {
 	t := pgTable{Name: n}
-	r, err := a.one(ctx, `SELECT c.oid, c.relkind, c.relpersistence, has_table_privilege(c.oid, 'SELECT')
+	r, err := a.one(ctx, `SELECT c.oid, c.relkind, c.relpersistence, has_table_privilege(c.oid, 'SELECT'), pg_has_role(c.relowner, 'USAGE')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, n.schema, n.table)
 	if err != nil || r == nil {
 		return t, err
 	}
 	rel := r[0]
-	t.Exists, t.Kind, t.Persistence, t.Select = true, r[1], r[2], r[3] == "t"
+	t.Exists, t.Kind, t.Persistence, t.Select, t.Owner = true, r[1], r[2], r[3] == "t", r[4] == "t"
 	rows, err := a.rows(ctx, `SELECT a.attname, format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END, NULL), a.attgenerated
 		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`, rel)
 	if err != nil {

@@ -18,8 +18,8 @@ func judgePostgres(o *Postgres, f *pgFacts) list {
 		how = "with TLS"
 	}
 	l.ok(codeReach, "Postgres %s answers, %s", f.version(), how)
-	if f.Version < 130000 {
-		l.add(Error, codeVersion, "version "+f.version()+" is older than 13", "a start stops here", "use Postgres 13 or newer")
+	if f.Version < 140000 {
+		l.add(Error, codeVersion, "version "+f.version()+" is older than 14", "a start stops here", "use Postgres 14 or newer")
 	}
 	f.judgeServer(&l, o)
 	f.judgeReplication(&l, o)
@@ -236,7 +236,12 @@ func (f *pgFacts) judgePublication(l *list, o *Postgres) {
 		}
 		sql := fmt.Sprintf("CREATE PUBLICATION %s%s WITH (publish = 'insert', publish_via_partition_root = true);", pub, tables)
 		if o.Create && f.Slot == nil && f.Stored.IsZero() {
-			l.add(Note, codePublication, "the publication "+o.Publication+" does not exist; the first start creates it (create: true)", "only the owner of the tables may; if the user is not, create it by hand", sql)
+			if lacks := f.lacksToPublish(o); lacks != "" {
+				l.add(Error, codePublication, "the publication "+o.Publication+" does not exist, and the user "+o.User+" may not create it: it "+lacks, "a start stops here",
+					sql+"\nas somebody who owns the tables and may create in the database")
+				return
+			}
+			l.add(Note, codePublication, "the publication "+o.Publication+" does not exist; the first start creates it (create: true)", "the user may: it owns the tables and may create in the database", sql)
 			return
 		}
 		l.add(Error, codePublication, "the publication "+o.Publication+" does not exist", "a start stops here; inserts made without it are not sent by an existing slot", sql)
@@ -260,6 +265,20 @@ func (f *pgFacts) judgePublication(l *list, o *Postgres) {
 		l.ok(codePublication, "the publication %s has the tables and publishes inserts", o.Publication)
 	}
 	f.judgeOperations(l, o)
+}
+
+// lacksToPublish says what the user would need in order to create the publication; "" where it has all of it.
+func (f *pgFacts) lacksToPublish(o *Postgres) string {
+	var lacks []string
+	if !f.MayCreate {
+		lacks = append(lacks, "lacks CREATE on the database "+o.Database)
+	}
+	for _, t := range f.Tables {
+		if t.Exists && !t.Owner {
+			lacks = append(lacks, "does not own "+t.Name.String())
+		}
+	}
+	return strings.Join(lacks, ", and ")
 }
 
 func (f *pgFacts) judgeMember(l *list, o *Postgres, t pgTable) {

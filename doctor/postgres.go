@@ -57,6 +57,7 @@ type pgFacts struct {
 	Recovery bool
 	// Role attributes of the user.
 	Superuser, Replication bool
+	MayCreate              bool          // in the database
 	Expires                time.Duration // until the password does; 0: never
 	Connections            int           // that the role may have; -1: any number
 	// Refused is why no replication connection could be made; nil if one was.
@@ -124,6 +125,7 @@ type pgTable struct {
 	Kind        string // relkind
 	Persistence string
 	Select      bool
+	Owner       bool // the user is, or is a member of the role that is
 	Published   bool // itself, by its schema, or by FOR ALL TABLES
 	Ancestor    *sqlName
 	Filter      bool

@@ -46,7 +46,7 @@ func TestJudgePostgres(t *testing.T) {
 		want  []expectation
 	}{
 		{"healthy", func(*Postgres, *pgFacts) {}, nil},
-		{"too old", func(_ *Postgres, f *pgFacts) { f.Version = 120004 }, one(expectation{Error, codeVersion, "12.4", "13"})},
+		{"too old", func(_ *Postgres, f *pgFacts) { f.Version = 130014 }, one(expectation{Error, codeVersion, "13.14", "14"})},
 		{"wal_level", set("wal_level", "replica"), one(expectation{Error, codeWALLevel, "replica", "ALTER SYSTEM SET wal_level = 'logical';"})},
 		{"fsync", set("fsync", "off"), one(expectation{Warning, codeDurable, "fsync", "ALTER SYSTEM SET fsync = on;"})},
 		{"synchronous_commit", set("synchronous_commit", "off"), one(expectation{Note, codeDurable, "synchronous_commit", ""})},
@@ -81,7 +81,18 @@ func TestJudgePostgres(t *testing.T) {
 		{"no publication yet", func(o *Postgres, f *pgFacts) {
 			o.Create, o.Start = true, "now"
 			f.Publication, f.Slot, f.Stored = nil, nil, event.Checkpoint{}
+			f.MayCreate, f.Tables[0].Owner = true, true
 		}, one(expectation{Note, codePublication, "first start creates it", "CREATE PUBLICATION"})},
+		{"no publication, and the owner may not create", func(o *Postgres, f *pgFacts) {
+			o.Create, o.Start = true, "now"
+			f.Publication, f.Slot, f.Stored = nil, nil, event.Checkpoint{}
+			f.Tables[0].Owner = true
+		}, one(expectation{Error, codePublication, "lacks CREATE on the database", "CREATE PUBLICATION"})},
+		{"no publication, and another owner", func(o *Postgres, f *pgFacts) {
+			o.Create, o.Start = true, "now"
+			f.Publication, f.Slot, f.Stored = nil, nil, event.Checkpoint{}
+			f.MayCreate = true
+		}, one(expectation{Error, codePublication, "does not own public.outbox", "CREATE PUBLICATION"})},
 		{"no inserts", func(_ *Postgres, f *pgFacts) { f.Publication = &pgPublication{Update: true} }, one(expectation{Error, codePublication, "does not publish inserts", "SET (publish = 'insert');"})},
 		{"more than inserts", func(_ *Postgres, f *pgFacts) { f.Publication.Delete = true }, one(expectation{Note, codeOperations, "more than inserts", "SET (publish = 'insert');"})},
 		{"more than inserts without identity", func(_ *Postgres, f *pgFacts) {

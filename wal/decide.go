@@ -229,14 +229,12 @@ func forkOf(history []timelineSwitch, tli uint32) (event.LSN, bool) {
 // checkServer refuses a server that cannot stream at all.
 func checkServer(o *Options, f *facts) *event.Fault {
 	switch {
-	case f.Version < 130000:
+	case f.Version < 140000:
 		return faultTooOld(o.place(), f.Version)
 	case f.WALLevel != "logical":
 		return faultWALLevel(o.place(), f.WALLevel)
 	case o.FailoverSlot && f.Version < 170000:
 		return faultNoFailover(o.place(), f.Version)
-	case o.Messages && f.Version < 140000:
-		return faultNoMessages(o.place(), f.Version)
 	case o.Messages && f.Encoding != "UTF8":
 		return faultMessageEncoding(o.place(), f.Encoding)
 	}

@@ -113,7 +113,7 @@ func Acceptable() []string {
 func accept(code string) string { return fmt.Sprintf(waysAccept, code) }
 
 func faultTooOld(place string, version int) *event.Fault {
-	return immediate(CodeTooOld, place, fmt.Sprintf("the server's version %d.%d is older than 13", version/10000, version%10000), "use Postgres 13 or newer")
+	return immediate(CodeTooOld, place, fmt.Sprintf("the server's version %d.%d is older than 14", version/10000, version%10000), "use Postgres 14 or newer")
 }
 
 func faultPooler(place, said string) *event.Fault {
@@ -208,10 +208,6 @@ func faultEarliest(place, slot string) *event.Fault {
 func faultNoStart(place, slot string) *event.Fault {
 	return immediate(CodeNoStart, place, fmt.Sprintf("no position is stored, the replication slot %s does not exist, and start is not given", slot),
 		"start: now, if what was written before is not to be sent")
-}
-
-func faultNoMessages(place string, version int) *event.Fault {
-	return immediate(CodeTooOld, place, fmt.Sprintf("messages need Postgres 14, the server is %d", version/10000), "messages: false, and a table")
 }
 
 func faultMessageEncoding(place, encoding string) *event.Fault {

@@ -104,10 +104,16 @@ func TestDoctorOnPostgres(t *testing.T) {
 	pg.Restart(t)
 	db := shop.NewPostgres(t, pg, nil)
 	s := scene.New(t, &servers, db)
+	user := db.User()
+	sql := func(q string) { pg.Exec(t, db.DB, q) }
+	t.Run("a publication that the user may not create", func(t *testing.T) {
+		sql("DROP PUBLICATION outtail_orders")
+		s.Stops(3, "OT2011")
+		sql("GRANT CREATE ON DATABASE " + db.DB + " TO " + user) // and not the owner
+		repaired(s, "OT8025", 3, "does not own public.outbox", sql)
+	})
 	healthy(s)
 
-	user := pg.Scalar(t, db.DB, "SELECT max(rolname) FROM pg_roles WHERE rolname LIKE 'u\\_%'")
-	sql := func(q string) { pg.Exec(t, db.DB, q) }
 	t.Run("a table left the publication", func(t *testing.T) {
 		sql("ALTER PUBLICATION outtail_orders DROP TABLE outbox")
 		repaired(s, "OT8025", 3, "does not contain", sql)
