@@ -24,7 +24,7 @@ type Reason struct {
 }
 
 // CodeNotStreaming is the reason of a pipeline that is not ready and does not say why: it is starting or ending.
-const CodeNotStreaming = "OT7002"
+const CodeNotStreaming = "OT7002" // a pipeline is starting or ending, or none runs yet
 
 // Entry is one reason in the list that /readyz answers. Pipeline is empty where it concerns none in particular.
 type Entry struct {

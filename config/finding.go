@@ -8,7 +8,7 @@ import (
 
 // Finding is one thing that is wrong, and where.
 type Finding struct {
-	// Code is stable, e.g. "OT1012".
+	// Code is stable, e.g. "OT1011".
 	Code string `json:"code"`
 	File string `json:"file"`
 	// Line and Col count from 1; 0 where the finding is about the file as a whole.

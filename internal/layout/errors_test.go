@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,15 +60,27 @@ func codes(t *testing.T) []code {
 			}
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
-			if call, ok := n.(*ast.CallExpr); ok {
-				if c, ok := called(call, consts); ok {
-					c.pkg, c.place = f.Name.Name, fset.Position(call.Pos()).String()
-					found = append(found, c)
+			var made []code
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				made = called(n, consts)
+			case *ast.FuncDecl:
+				made = filledIn(n, consts)
+			}
+			for _, c := range made {
+				if c.text == "…" && c.hint == "…" {
+					continue // a constructor that is given all of it
 				}
-				return true
+				c.pkg, c.place = f.Name.Name, fset.Position(n.Pos()).String()
+				found = append(found, c)
 			}
 			lit, ok := n.(*ast.CompositeLit)
 			if !ok {
+				return true
+			}
+			if c, ok := warned(lit, consts); ok {
+				c.pkg, c.place = f.Name.Name, fset.Position(lit.Pos()).String()
+				found = append(found, c)
 				return true
 			}
 			c := code{pkg: f.Name.Name, place: fset.Position(lit.Pos()).String()}
@@ -109,9 +122,9 @@ func codes(t *testing.T) []code {
 }
 
 // called reads a call of a package's constructor of faults: the code first, then maybe a class, and text and hint last.
-func called(call *ast.CallExpr, consts map[string]string) (code, bool) {
+func called(call *ast.CallExpr, consts map[string]string) []code {
 	if len(call.Args) < 3 {
-		return code{}, false
+		return nil
 	}
 	name := ""
 	switch f := call.Fun.(type) {
@@ -120,21 +133,110 @@ func called(call *ast.CallExpr, consts map[string]string) (code, bool) {
 	case *ast.SelectorExpr:
 		name = f.Sel.Name
 	}
-	class, ok := map[string]string{"fault": "record", "record": "record", "immediate": "environment", "safety": "safety"}[name]
+	class, ok := map[string]string{"fault": "record", "record": "record", "faultRow": "record", "immediate": "environment", "lacks": "environment",
+		"safety": "safety", "stops": "safety"}[name]
 	c := code{code: text(call.Args[0], consts), class: class}
 	if !ok || !strings.HasPrefix(c.code, "OT") {
-		return c, false
+		return nil
 	}
-	for _, a := range call.Args {
-		if sel, ok := a.(*ast.SelectorExpr); ok {
-			if id, ok := sel.X.(*ast.Ident); ok && id.Name == "event" {
-				c.class = strings.ToLower(sel.Sel.Name)
-			}
-		}
+	c.class = cmp.Or(classIn(call), c.class)
+	if name == "stops" { // the places where to go on, behind the text
+		c.text, c.hint = text(call.Args[1], consts), waysPrinted
+		return []code{c}
 	}
 	n := len(call.Args)
 	c.text, c.hint = text(call.Args[n-2], consts), text(call.Args[n-1], consts)
-	return c, true
+	return []code{c}
+}
+
+// waysPrinted stands for a list of commands that is made at run time.
+const waysPrinted = "choose one of the ways that the stop prints"
+
+// warned reads what is logged at a start that goes on: a code and a text without keys.
+func warned(lit *ast.CompositeLit, consts map[string]string) (code, bool) {
+	name, ok := lit.Type.(*ast.Ident)
+	if !ok || name.Name != "warning" || len(lit.Elts) != 2 {
+		return code{}, false
+	}
+	return code{code: text(lit.Elts[0], consts), class: "-", text: text(lit.Elts[1], consts), hint: "a warning: the start goes on"}, true
+}
+
+// filledIn finds the faults whose code and text a function puts in as it tells the causes apart: `f.Code, f.Text = …`, and what
+// the statements behind it put in as well. Class is that of what f was made as.
+func filledIn(fn *ast.FuncDecl, consts map[string]string) (found []code) {
+	classes := map[string]string{} // of what the variable was made as last
+	list := func(stmts []ast.Stmt) {
+		var c *code
+		var of string
+		end := func() {
+			if c != nil && c.text != "" {
+				found = append(found, *c)
+			}
+			c = nil
+		}
+		defer end()
+		for _, s := range stmts {
+			as, ok := s.(*ast.AssignStmt)
+			if !ok || len(as.Lhs) != len(as.Rhs) {
+				end()
+				continue
+			}
+			for i, l := range as.Lhs {
+				if id, ok := l.(*ast.Ident); ok {
+					if class := classIn(as.Rhs[i]); class != "" {
+						classes[id.Name] = class
+					}
+				}
+				sel, ok := l.(*ast.SelectorExpr)
+				if !ok {
+					continue
+				}
+				id, ok := sel.X.(*ast.Ident)
+				if !ok {
+					continue
+				}
+				is := text(as.Rhs[i], consts)
+				if sel.Sel.Name == "Code" && strings.HasPrefix(is, "OT") {
+					end()
+					c, of = &code{code: is, class: classes[id.Name], hint: "…"}, id.Name
+				}
+				if c == nil || id.Name != of {
+					continue
+				}
+				switch sel.Sel.Name {
+				case "Class":
+					c.class = strings.ToLower(is)
+				case "Text":
+					c.text = is
+				case "Hint":
+					c.hint = is
+				}
+			}
+		}
+	}
+	ast.Inspect(fn, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BlockStmt:
+			list(n.List)
+		case *ast.CaseClause:
+			list(n.Body)
+		}
+		return true
+	})
+	return found
+}
+
+// classIn is the class that an expression names, event.Retry and the like.
+func classIn(e ast.Expr) (class string) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok && class == "" {
+			if id, ok := sel.X.(*ast.Ident); ok && id.Name == "event" && slices.Contains([]string{"Retry", "Config", "Record", "Environment", "Safety", "Usage", "Internal"}, sel.Sel.Name) {
+				class = strings.ToLower(sel.Sel.Name)
+			}
+		}
+		return true
+	})
+	return class
 }
 
 // text renders the constant parts of an expression; what is put in at run time becomes "…".
@@ -155,12 +257,15 @@ func text(e ast.Expr, consts map[string]string) string {
 			return s
 		}
 	case *ast.CallExpr:
+		if sel, ok := e.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "ways" {
+			return waysPrinted
+		}
 		if sel, ok := e.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sprintf" && len(e.Args) > 0 {
 			s := text(e.Args[0], consts)
 			for _, verb := range []string{"%s", "%q", "%d", "%v", "%X", "%x", "%w", "%.1f", "%t"} {
 				s = strings.ReplaceAll(s, verb, "…")
 			}
-			return s
+			return strings.ReplaceAll(s, "%%", "%")
 		}
 	}
 	return "…"
@@ -201,4 +306,26 @@ func TestErrorsAreDocumented(t *testing.T) {
 	have, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.True(t, string(have) == b.String(), "docs/ERRORS.md is not current: go test ./internal/layout -update")
+}
+
+// TestEveryCodeIsInTheTable: however it is made.
+func TestEveryCodeIsInTheTable(t *testing.T) {
+	top := root(t)
+	table, err := os.ReadFile(filepath.Join(top, "docs", "ERRORS.md"))
+	require.NoError(t, err)
+	form := regexp.MustCompile(`^"OT\d{4}"$`)
+	fset := token.NewFileSet()
+	files(t, func(path string) {
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "test/") {
+			return
+		}
+		f, err := parser.ParseFile(fset, filepath.Join(top, path), nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(f, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && form.MatchString(lit.Value) && !strings.Contains(string(table), "\n| "+lit.Value[1:7]+" ") {
+				t.Errorf("%s: docs/ERRORS.md does not have %s", fset.Position(lit.Pos()), lit.Value)
+			}
+			return true
+		})
+	})
 }
