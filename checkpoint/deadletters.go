@@ -248,7 +248,7 @@ func (d *DeadLetters) Park(_ context.Context, pipeline string, ops []event.Parki
 		}
 	}
 	if l, ok := d.limits[pipeline]; ok && added.events > 0 && (t.events+added.events > l.MaxEvents || t.bytes+added.bytes > l.MaxBytes) {
-		return faultDeadFull(pipeline, t.events, t.bytes, l)
+		return faultDeadFull(pipeline, t, &added, l)
 	}
 	if !d.marked {
 		if err := d.mark(); err != nil {
@@ -353,7 +353,7 @@ func (d *DeadLetters) Change(pipeline string, order int64, change func(*event.Pa
 func (d *DeadLetters) Tried(_ context.Context, pipeline string, order int64, f *event.Fault) error {
 	err := d.Change(pipeline, order, func(e *event.Parked) (*event.Row, error) {
 		e.Tries++
-		e.Code, e.Class, e.Text, e.Behind = f.Code, f.Class.String(), f.Text, false
+		e.Code, e.Class, e.Text, e.Hint, e.Behind = f.Code, f.Class.String(), f.Text, f.Hint, false
 		return nil, nil
 	})
 	if f := event.AsFault(err); f != nil && f.Code == CodeNoDeadLetter {
@@ -575,10 +575,11 @@ func readRow(b []byte) (*event.Row, error) {
 	return &row, nil
 }
 
-func faultDeadFull(pipeline string, events, bytes int64, l DeadLetterLimits) *event.Fault {
+func faultDeadFull(pipeline string, has, more *keptTotals, l DeadLetterLimits) *event.Fault {
 	return &event.Fault{
 		Code: CodeDeadFull, Class: event.Safety, Op: "park an event", Place: pipeline,
-		Text: fmt.Sprintf("the dead-letter store is full: %d of %d events, %d of %d bytes", events, l.MaxEvents, bytes, l.MaxBytes),
+		Text: fmt.Sprintf("the dead-letter store is full: it has %d of %d events, %d of %d bytes; %d more of %d bytes do not fit",
+			has.events, l.MaxEvents, has.bytes, l.MaxBytes, more.events, more.bytes),
 		Hint: "raise dead_letters.max_events or max_bytes, start again, and replay what waits; or leave some of it out first (outtail dlq list, skip). Nothing was lost",
 	}
 }

@@ -66,7 +66,7 @@ func TestParkedEventsAreKeptInOrderWithTheirRows(t *testing.T) {
 	require.EqualValues(t, 3, n)
 	require.Equal(t, deadLetter(-1, "").ParkedAt, d.Oldest("p"))
 
-	require.NoError(t, d.Tried(t.Context(), "p", 1, &event.Fault{Code: "OT6101", Class: event.Record, Text: "no route"}))
+	require.NoError(t, d.Tried(t.Context(), "p", 1, &event.Fault{Code: "OT6101", Class: event.Record, Text: "no route", Hint: "add one"}))
 	require.NoError(t, d.End(t.Context(), "p", []event.Ending{{Order: -1, How: event.Skipped}, {Order: 0, How: event.Replayed, Tombstone: true}}))
 	require.Equal(t, []int64{0, 1}, orders(t, d, -1<<63))
 	got, err = d.Get("p", 0)
@@ -97,16 +97,17 @@ func TestTheStoreOfParkedEventsIsBounded(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	d := s.DeadLetters()
 	d.Limit("p", DeadLetterLimits{MaxEvents: 3, MaxBytes: 250})
-	full := func(entries ...event.Parked) {
+	full := func(says string, entries ...event.Parked) {
 		t.Helper()
 		f := event.AsFault(d.Park(t.Context(), "p", parking(entries...)))
 		require.Equal(t, CodeDeadFull, f.Code)
 		require.Equal(t, event.Safety, f.Class)
+		require.Contains(t, f.Text, says)
 	}
 	require.NoError(t, d.Park(t.Context(), "p", parking(deadLetter(0, "a"), deadLetter(1, "b"))))
-	full(deadLetter(2, "c")) // bytes
+	full("2 of 3 events, 200 of 250 bytes; 1 more of 100 bytes", deadLetter(2, "c")) // bytes
 	d.Limit("p", DeadLetterLimits{MaxEvents: 3, MaxBytes: 1000})
-	full(deadLetter(2, "c"), deadLetter(3, "d")) // all or none
+	full("2 of 3 events, 200 of 1000 bytes; 2 more of 200 bytes", deadLetter(2, "c"), deadLetter(3, "d")) // all or none
 	require.Equal(t, []int64{0, 1}, orders(t, d, -1<<63))
 	require.NoError(t, d.Park(t.Context(), "p", parking(deadLetter(2, "c"))))
 	require.NoError(t, d.End(t.Context(), "p", []event.Ending{{Order: 0, How: event.Skipped}}))

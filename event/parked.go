@@ -88,10 +88,11 @@ type Parked struct {
 	// waits behind it.
 	Behind bool `json:"behind,omitempty"`
 	Alone  bool `json:"alone,omitempty"`
-	// Code, Class and Text tell why; Tries counts deliveries that failed.
+	// Code, Class, Text and Hint tell why, and what to do about it; Tries counts deliveries that failed.
 	Code  string `json:"code"`
 	Class string `json:"class"`
 	Text  string `json:"text"`
+	Hint  string `json:"hint,omitempty"`
 	Tries int    `json:"tries"`
 	// ParkedAt is when. Size is what the entry takes of the store's bound, in bytes.
 	ParkedAt time.Time `json:"parked_at"`

@@ -176,9 +176,9 @@ func (p *Pipeline) entry(k *keeping, now time.Time) event.Parked {
 		ParkedAt: now, Row: &ev.Row,
 	}
 	if f := k.fault; f != nil {
-		e.Code, e.Class, e.Text, e.Tries = f.Code, f.Class.String(), f.Text, 1
+		e.Code, e.Class, e.Text, e.Hint, e.Tries = f.Code, f.Class.String(), f.Text, f.Hint, 1
 	}
-	e.Size = entryOverhead + int64(len(e.Aggregate)+len(e.Topic)+2*len(e.Key)+len(e.ID)+len(e.Text))
+	e.Size = entryOverhead + int64(len(e.Aggregate)+len(e.Topic)+2*len(e.Key)+len(e.ID)+len(e.Text)+len(e.Hint))
 	for _, v := range ev.Row {
 		e.Size += int64(len(v.Bytes))
 	}

@@ -79,6 +79,30 @@ func labelsOf(aggregate, topic string, key []byte) (l [2]label) {
 	return l
 }
 
+// Heads tells, of open entries that it is shown in their order, which have nothing in front of them: those are free to be replayed.
+type Heads struct{ ahead map[label]struct{} }
+
+// Head takes the next entry.
+func (h *Heads) Head(e *event.Parked) bool {
+	if e.Alone {
+		return true
+	}
+	if h.ahead == nil {
+		h.ahead = map[label]struct{}{}
+	}
+	head := true
+	for _, l := range labelsOf(e.Aggregate, e.Topic, e.Key) {
+		if l == (label{}) {
+			continue
+		}
+		if _, waits := h.ahead[l]; waits {
+			head = false
+		}
+		h.ahead[l] = struct{}{}
+	}
+	return head
+}
+
 // load takes what the store has, in order. covered says that the stored position has passed its row.
 func (s *parkedSet) load(e *event.Parked, covered bool) {
 	s.next = max(s.next, e.Order+1)

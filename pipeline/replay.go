@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -27,8 +28,11 @@ type ReplayResult struct {
 	// Acked were delivered and are closed. Failed were refused again. Waiting are good, and wait behind one that was refused
 	// or not picked. Drained were kept behind those that were delivered, and followed them, so that their aggregates flow again.
 	Acked, Failed, Waiting, Drained int
-	// First is the first refusal.
-	First *event.Fault
+	// First is the first refusal, and FirstID the id of its event.
+	First   *event.Fault
+	FirstID string
+	// Ahead is the id, or place, of what the first that waits has in front of it.
+	Ahead string
 }
 
 // replayed is one entry on its way out of the store.
@@ -146,7 +150,7 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 	if err := p.parker.settled(ctx); err != nil {
 		return err
 	}
-	stuck := map[label]bool{} // an earlier entry stays
+	stuck := map[label]string{} // an earlier entry, named, stays
 	for from, more := int64(-1<<63), true; more; {
 		var chunk []*replayed
 		together := map[label]int{}
@@ -162,7 +166,7 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 			}
 			wanted := pick(e)
 			switch {
-			case e.Alone && wanted, wanted && !stuck[l[0]] && !stuck[l[1]]:
+			case e.Alone && wanted, wanted && firstOf(stuck, l) == "":
 				one := *e
 				chunk = append(chunk, &replayed{entry: &one, labels: l, topic: r.topic, done: done})
 				for _, x := range l {
@@ -172,7 +176,7 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 				}
 				return nil
 			case wanted:
-				r.res.Waiting++
+				r.waits(firstOf(stuck, l))
 			}
 			stay(stuck, e, l)
 			return nil
@@ -193,15 +197,23 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 }
 
 // stay notes that what is behind an entry stays with it.
-func stay(stuck map[label]bool, e *event.Parked, l [2]label) {
+func stay(stuck map[label]string, e *event.Parked, l [2]label) {
 	if e.Alone {
 		return
 	}
 	for _, one := range l {
-		if one != (label{}) {
-			stuck[one] = true
+		if one != (label{}) && stuck[one] == "" {
+			stuck[one] = cmp.Or(e.ID, e.Place())
 		}
 	}
+}
+
+// firstOf names the entry that stays in front of these labels; "" where none does.
+func firstOf(stuck map[label]string, l [2]label) string { return cmp.Or(stuck[l[0]], stuck[l[1]]) }
+
+func (r *replayPass) waits(ahead string) {
+	r.res.Waiting++
+	r.res.Ahead = cmp.Or(r.res.Ahead, ahead)
 }
 
 // send hands a chunk to the sink and waits until all of it is answered.
@@ -227,10 +239,10 @@ func (r *replayPass) send(ctx context.Context, chunk []*replayed, done chan stru
 
 // close closes what was delivered in front of the first refusal of its labels. What was delivered behind one stays open: it
 // has to follow it again (I3).
-func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[label]bool, acked *int) error {
+func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[label]string, acked *int) error {
 	p := r.p
 	var over []*replayed
-	refused := map[label]bool{}
+	refused := map[label]string{}
 	for _, one := range chunk {
 		switch {
 		case one.gone:
@@ -238,15 +250,15 @@ func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[lab
 		case one.fault != nil:
 			r.res.Failed++
 			if r.res.First == nil {
-				r.res.First = one.fault
+				r.res.First, r.res.FirstID = one.fault, one.entry.ID
 			}
 			p.opts.Observer.Replayed(p.opts.Name, "failed", 1)
 			if err := p.opts.DeadLetters.Tried(ctx, p.opts.Name, one.entry.Order, one.fault); err != nil {
 				return err
 			}
 			stay(refused, one.entry, one.labels)
-		case !one.entry.Alone && (refused[one.labels[0]] || refused[one.labels[1]]):
-			r.res.Waiting++
+		case !one.entry.Alone && firstOf(refused, one.labels) != "":
+			r.waits(firstOf(refused, one.labels))
 			stay(refused, one.entry, one.labels)
 		default:
 			over = append(over, one)

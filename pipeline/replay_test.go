@@ -28,7 +28,7 @@ func TestAReplayToAnotherTopic(t *testing.T) {
 		require.Len(t, l.dead.open(), 5)
 		res, err := l.w.p.Replay(t.Context(), Replay{Topic: "other", Select: func(e *event.Parked) bool { return e.ID == "a:0" || e.ID == "c:0" }})
 		require.NoError(t, err)
-		require.Equal(t, ReplayResult{Acked: 1, Failed: 1, Drained: 1, First: res.First}, res)
+		require.Equal(t, ReplayResult{Acked: 1, Failed: 1, Drained: 1, First: res.First, FirstID: "c:0"}, res)
 		require.Equal(t, "other", l.broker.to["a:0"], "no route is needed for it")
 		require.Equal(t, "a", l.broker.key["a:0"], "its order is its aggregate's there too")
 		require.Equal(t, "t", l.broker.to["a:1"], "what waited behind it was not meant")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -40,9 +41,9 @@ type deadPick struct {
 	all          bool
 }
 
-func (d *deadPick) flags(cmd *cobra.Command) {
+func (d *deadPick) flags(cmd *cobra.Command, otherwise string) {
 	fl := cmd.Flags()
-	fl.StringVar(&d.f.Pipeline, "pipeline", "", "`NAME` of the pipeline (default: the only one, or all)")
+	fl.StringVar(&d.f.Pipeline, "pipeline", "", "`NAME` of the pipeline (default: "+otherwise+")")
 	fl.StringVar(&d.f.ID, "id", "", "event `ID`")
 	fl.StringVar(&d.f.Aggregate, "aggregate", "", "`TYPE/ID`, or ID, of an aggregate")
 	fl.StringVar(&d.f.Code, "code", "", "`CODE` of the error, such as OT5009")
@@ -138,12 +139,24 @@ func (d *deadPick) each(ctx context.Context, cfg *config.Config, names []string,
 	for _, name := range names {
 		q := deadPage{deadFilter: d.f, From: -1 << 63, Rows: rows}
 		q.Pipeline = name
+		var free map[int64]bool // asked for where something waits
 		for {
 			a, err := onDead(ctx, cfg, requestDeadList, q, false, func(l *deadLetters) (deadAnswer, error) { return l.list(ctx, q) })
 			if err != nil {
 				return err
 			}
 			for i := range a.Entries {
+				if a.Entries[i].Behind && free == nil {
+					f, err := onDead(ctx, cfg, requestDeadFree, q.deadFilter, false, func(l *deadLetters) (deadFree, error) { return l.free(ctx, q.deadFilter) })
+					if err != nil {
+						return err
+					}
+					free = map[int64]bool{}
+					for _, n := range f.Numbers {
+						free[n] = true
+					}
+				}
+				a.Entries[i].Free = a.Entries[i].Behind && free[a.Entries[i].Number]
 				if err := visit(&a.Entries[i]); err != nil {
 					return err
 				}
@@ -181,7 +194,7 @@ func newDLQList(c *cli) *cobra.Command {
 		},
 	}
 	c.configFlag(cmd)
-	pick.flags(cmd)
+	pick.flags(cmd, "the only one, or all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -194,14 +207,18 @@ func (c *cli) printJSON(v any) error {
 
 func (c *cli) listDead(ctx context.Context, cfg *config.Config, names []string, pick *deadPick) error {
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	n, behind := 0, 0
+	n, behind, free := 0, 0, 0
 	err := pick.each(ctx, cfg, names, false, func(e *deadEntry) error {
 		if n == 0 {
 			fmt.Fprintln(w, "PIPELINE\tPARKED\tID\tAGGREGATE\tTOPIC\tTRIES\tWHY")
 		}
 		n++
 		why := strings.TrimSpace(e.Code + " " + e.Text)
-		if e.Behind {
+		switch {
+		case e.Free:
+			free++
+			why = "free to be replayed: what it waited behind is gone"
+		case e.Behind:
 			behind++
 			why = "waits behind another"
 		}
@@ -217,7 +234,11 @@ func (c *cli) listDead(ctx context.Context, cfg *config.Config, names []string, 
 	if n == 0 {
 		return tell(c.stderr, "nothing is parked\n")
 	}
-	return tell(c.stderr, fmt.Sprintf("%d parked, %d of them only wait behind others\n", n, behind))
+	said := fmt.Sprintf("%d parked, %d of them only wait behind others", n, behind)
+	if free > 0 {
+		said += fmt.Sprintf(", %d wait behind nothing any more: outtail dlq replay sends them, and what waits behind them", free)
+	}
+	return tell(c.stderr, said+"\n")
 }
 
 func newDLQShow(c *cli) *cobra.Command {
@@ -251,7 +272,7 @@ func newDLQShow(c *cli) *cobra.Command {
 		},
 	}
 	c.configFlag(cmd)
-	pick.flags(cmd)
+	pick.flags(cmd, "the only one, or all")
 	cmd.Flags().BoolVar(&payload, "payload", false, "show payload, headers and key too")
 	_ = cmd.MarkFlagRequired("id")
 	return cmd
@@ -313,11 +334,23 @@ replayed. The audit keeps who did it and why.`,
 			if err != nil {
 				return err
 			}
-			return tell(c.stdout, fmt.Sprintf("pipeline %s: %d skipped\n", q.Pipeline, a.Skipped))
+			if err := tell(c.stdout, fmt.Sprintf("pipeline %s: %d skipped\n", q.Pipeline, a.Skipped)); err != nil {
+				return err
+			}
+			for _, w := range a.Waiting {
+				if err := tell(c.stdout, fmt.Sprintf("%d events of %s still wait; send them: outtail dlq replay -c %s --pipeline %s --aggregate '%s' --reason …\n",
+					w.Events, w.Aggregate, c.configFile, q.Pipeline, w.Aggregate)); err != nil {
+					return err
+				}
+			}
+			if a.More > 0 {
+				return tell(c.stdout, fmt.Sprintf("so do events of %d more aggregates; outtail dlq list shows what is free to be replayed\n", a.More))
+			}
+			return nil
 		},
 	}
 	c.configFlag(cmd)
-	pick.flags(cmd)
+	pick.flags(cmd, "the only one; required where there are several")
 	cmd.Flags().BoolVar(&pick.all, "all", false, "skip everything that is parked")
 	cmd.Flags().StringVar(&reason, "reason", "", "why; kept in the audit (required)")
 	_ = cmd.MarkFlagRequired("reason")
@@ -358,7 +391,7 @@ configuration gives now. What is refused again stays where it is. Exit 1 when so
 		},
 	}
 	c.configFlag(cmd)
-	pick.flags(cmd)
+	pick.flags(cmd, "the only one; required where there are several")
 	fl := cmd.Flags()
 	fl.BoolVar(&pick.all, "all", false, "replay everything that is parked")
 	fl.IntVar(&q.Canary, "canary", 0, "send only the first `N`, then stop")
@@ -407,9 +440,15 @@ func (c *cli) replayDead(ctx context.Context, cfg *config.Config, q deadAct) err
 		q.Pipeline, s.Acked, s.Drained, s.Failed, s.Waiting, s.Open)); err != nil {
 		return err
 	}
+	if s.Ahead != "" {
+		if err := tell(c.stdout, fmt.Sprintf("the first that waits is behind event %s: replay or skip that one first\n", s.Ahead)); err != nil {
+			return err
+		}
+	}
 	if s.Failed > 0 {
+		id := cmp.Or(s.FirstID, "ID")
 		return &event.Fault{Code: "OT0016", Class: event.Record, Op: "replay parked events", Place: "pipeline " + q.Pipeline, Text: "refused again: " + s.First,
-			Hint: "mend what it names and replay again, or leave the event out: outtail dlq skip -c FILE --pipeline P --id ID --reason R"}
+			Hint: "mend what it names and replay again, or leave the event out: outtail dlq skip -c FILE --pipeline " + q.Pipeline + " --id " + id + " --reason R"}
 	}
 	return nil
 }
@@ -432,7 +471,7 @@ func newDLQExport(c *cli) *cobra.Command {
 		},
 	}
 	c.configFlag(cmd)
-	pick.flags(cmd)
+	pick.flags(cmd, "the only one, or all")
 	return cmd
 }
 

@@ -22,6 +22,7 @@ import (
 // What the dlq commands ask the running process. Without one they do the same on the file (deadLetters), all but replay.
 const (
 	requestDeadList   = "dlq/list"
+	requestDeadFree   = "dlq/free"
 	requestDeadSkip   = "dlq/skip"
 	requestDeadReplay = "dlq/replay"
 	requestDeadState  = "dlq/replay/state"
@@ -72,10 +73,12 @@ type deadEntry struct {
 	Commit    time.Time          `json:"committed_at"`
 	ParkedAt  time.Time          `json:"parked_at"`
 	Behind    bool               `json:"behind"`
+	Free      bool               `json:"free,omitempty"` // it waited behind what is gone
 	Alone     bool               `json:"alone"`
 	Code      string             `json:"code,omitempty"`
 	Class     string             `json:"class,omitempty"`
 	Text      string             `json:"text,omitempty"`
+	Hint      string             `json:"hint,omitempty"`
 	Tries     int                `json:"tries"`
 	Bytes     int64              `json:"bytes"`
 	Edited    bool               `json:"edited,omitempty"`
@@ -85,7 +88,7 @@ type deadEntry struct {
 func newDeadEntry(pipeline string, e *event.Parked) deadEntry {
 	d := deadEntry{
 		Pipeline: pipeline, Number: e.Order, ID: e.ID, Aggregate: aggregateName(e.Aggregate), Topic: e.Topic, Place: e.Place(), Tx: e.Tx, Index: e.Index, Table: e.Table,
-		Commit: e.Commit, ParkedAt: e.ParkedAt, Behind: e.Behind, Alone: e.Alone, Code: e.Code, Class: e.Class, Text: e.Text, Tries: e.Tries,
+		Commit: e.Commit, ParkedAt: e.ParkedAt, Behind: e.Behind, Alone: e.Alone, Code: e.Code, Class: e.Class, Text: e.Text, Hint: e.Hint, Tries: e.Tries,
 		Bytes: e.Size, Edited: e.Edited,
 	}
 	if e.Row == nil {
@@ -145,6 +148,7 @@ func newDeadLetters(store *checkpoint.Store, ps []*pipeline.Pipeline) *deadLette
 func (d *deadLetters) handles() map[string]control.Handle {
 	return map[string]control.Handle{
 		requestDeadList:   asked(d.list),
+		requestDeadFree:   asked(d.free),
 		requestDeadSkip:   asked(d.skip),
 		requestDeadReplay: asked(d.replay),
 		requestDeadState:  asked(d.state),
@@ -231,25 +235,113 @@ func (q *deadAct) audit(action, detail, outcome string, counts map[string]int64)
 	}
 }
 
+// deadFree are the numbers of events that wait behind nothing any more.
+type deadFree struct {
+	Numbers []int64 `json:"numbers"`
+}
+
+func (d *deadLetters) free(_ context.Context, q deadFilter) (a deadFree, err error) {
+	var heads pipeline.Heads
+	err = d.store.DeadLetters().Each(q.Pipeline, -1<<63, func(e *event.Parked) error {
+		if e.Ended == event.Open && heads.Head(e) && e.Behind && q.picks(e) {
+			a.Numbers = append(a.Numbers, e.Order)
+		}
+		return nil
+	})
+	return a, err
+}
+
+// picked are the numbers of what is picked; a fault where that is nothing, although something was named.
+func (d *deadLetters) picked(q *deadFilter) (orders []int64, err error) {
+	err = d.store.DeadLetters().Each(q.Pipeline, -1<<63, func(e *event.Parked) error {
+		if e.Ended == event.Open && q.picks(e) {
+			orders = append(orders, e.Order)
+		}
+		return nil
+	})
+	if err == nil && len(orders) == 0 && !q.everything() {
+		err = faultNothingPicked(q.Pipeline)
+	}
+	return orders, err
+}
+
+// deadSkipped is what a skip did. Waiting are aggregates of which the first event now waited behind a skipped one; More counts
+// those that found no room.
 type deadSkipped struct {
-	Skipped int `json:"skipped"`
+	Skipped int           `json:"skipped"`
+	Waiting []deadWaiting `json:"waiting,omitempty"`
+	More    int           `json:"more,omitempty"`
+}
+
+type deadWaiting struct {
+	Aggregate string `json:"aggregate"`
+	Events    int    `json:"events"`
+}
+
+// waitingMost is how many aggregates an answer names.
+const waitingMost = 20
+
+// waiting says what of the aggregates that were touched is free to be replayed now, and how much waits behind it.
+func (d *deadLetters) waiting(name string, touched map[string]bool, a *deadSkipped) error {
+	var heads pipeline.Heads
+	freed, at := map[string]bool{}, map[string]int{}
+	return d.store.DeadLetters().Each(name, -1<<63, func(e *event.Parked) error {
+		if e.Ended != event.Open || e.Alone {
+			return nil
+		}
+		head := heads.Head(e)
+		if !touched[e.Aggregate] {
+			return nil
+		}
+		if _, met := freed[e.Aggregate]; !met {
+			freed[e.Aggregate] = head && e.Behind
+			switch {
+			case !freed[e.Aggregate]:
+			case len(a.Waiting) == waitingMost:
+				a.More++
+			default:
+				at[e.Aggregate] = len(a.Waiting)
+				a.Waiting = append(a.Waiting, deadWaiting{Aggregate: aggregateName(e.Aggregate)})
+			}
+		}
+		if i, named := at[e.Aggregate]; named {
+			a.Waiting[i].Events++
+		}
+		return nil
+	})
 }
 
 func (d *deadLetters) skip(ctx context.Context, q deadAct) (deadSkipped, error) {
 	letters := d.store.DeadLetters()
+	if orders, err := d.picked(&q.deadFilter); err != nil || len(orders) == 0 {
+		return deadSkipped{}, err
+	}
 	if err := letters.Audit(q.audit(checkpoint.ActionSkip, "", checkpoint.OutcomeBegun, nil)); err != nil {
 		return deadSkipped{}, err
 	}
 	var n int
 	var err error
+	touched := map[string]bool{}
+	pick := func(e *event.Parked) bool {
+		picks := q.picks(e)
+		if picks && !e.Alone {
+			touched[e.Aggregate] = true
+		}
+		return picks
+	}
 	if p := d.pipelines[q.Pipeline]; p != nil {
-		n, err = p.SkipParked(ctx, "skipped", q.picks)
+		n, err = p.SkipParked(ctx, "skipped", pick)
 	} else {
-		n, err = d.skipOnFile(ctx, &q)
+		n, err = d.skipOnFile(ctx, q.Pipeline, pick)
 	}
 	counts := map[string]int64{"skipped": int64(n)}
 	said := fmt.Sprintf("%d skipped", n)
-	return deadSkipped{n}, errors.Join(err, letters.Audit(q.audit(checkpoint.ActionSkip, said, checkpoint.OutcomeOf(err), counts)))
+	a := deadSkipped{Skipped: n}
+	err = errors.Join(err, letters.Audit(q.audit(checkpoint.ActionSkip, said, checkpoint.OutcomeOf(err), counts)))
+	if err == nil {
+		err = d.waiting(q.Pipeline, touched, &a)
+	}
+	return a, err
 }
 
 // expire leaves out what has waited longer than the configuration keeps it, until ctx ends. Each time that something goes is told,
@@ -289,17 +381,17 @@ func (d *deadLetters) expireOnce(ctx context.Context, name string, keep time.Dur
 }
 
 // skipOnFile leaves tombstones: whether the rows will be read again is known at the next start only, which sweeps them.
-func (d *deadLetters) skipOnFile(ctx context.Context, q *deadAct) (int, error) {
+func (d *deadLetters) skipOnFile(ctx context.Context, name string, pick func(*event.Parked) bool) (int, error) {
 	var ended []event.Ending
 	letters := d.store.DeadLetters()
-	err := letters.Each(q.Pipeline, -1<<63, func(e *event.Parked) error {
-		if e.Ended == event.Open && q.picks(e) {
+	err := letters.Each(name, -1<<63, func(e *event.Parked) error {
+		if e.Ended == event.Open && pick(e) {
 			ended = append(ended, event.Ending{Order: e.Order, How: event.Skipped, Tombstone: true})
 		}
 		return nil
 	})
 	if err == nil && len(ended) > 0 {
-		err = letters.End(ctx, q.Pipeline, ended)
+		err = letters.End(ctx, name, ended)
 	}
 	if err != nil {
 		return 0, err
@@ -324,6 +416,8 @@ type replayState struct {
 	Failed  int    `json:"failed"`
 	Waiting int    `json:"waiting"`
 	First   string `json:"first_refusal,omitempty"`
+	FirstID string `json:"first_refused,omitempty"`
+	Ahead   string `json:"ahead,omitempty"` // the id of what the first that waits has in front of it
 }
 
 func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error) {
@@ -340,7 +434,11 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 			return replayState{}, faultReplayRuns(q.Pipeline)
 		}
 	}
-	if err := d.prepareReplay(&q); err != nil {
+	orders, err := d.picked(&q.deadFilter)
+	if err != nil || len(orders) == 0 {
+		return replayState{Done: true}, err
+	}
+	if err := d.prepareReplay(&q, orders); err != nil {
 		return replayState{}, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -359,21 +457,11 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 }
 
 // prepareReplay records that a replay begins, and stores the payload that a person changes, before anything is sent.
-func (d *deadLetters) prepareReplay(q *deadAct) (err error) {
+func (d *deadLetters) prepareReplay(q *deadAct, orders []int64) (err error) {
 	letters := d.store.DeadLetters()
 	begun := q.audit(checkpoint.ActionReplay, "", checkpoint.OutcomeBegun, nil)
 	if !q.Edit {
 		return letters.Audit(begun)
-	}
-	var orders []int64
-	err = letters.Each(q.Pipeline, -1<<63, func(e *event.Parked) error {
-		if e.Ended == event.Open && q.picks(e) {
-			orders = append(orders, e.Order)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	if len(orders) != 1 {
 		return faultEditOne(q.Pipeline, len(orders))
@@ -436,6 +524,7 @@ func (d *deadLetters) progress(name string, j *replayJob) (replayState, error) {
 	case <-j.done:
 		r := j.result
 		s.Acked, s.Drained, s.Failed, s.Waiting = r.Acked, r.Drained, r.Failed, r.Waiting
+		s.FirstID, s.Ahead = r.FirstID, r.Ahead
 		if r.First != nil {
 			s.First = r.First.Error()
 		}
@@ -452,6 +541,11 @@ func (d *deadLetters) progress(name string, j *replayJob) (replayState, error) {
 func faultNoSuchPipeline(name string) *event.Fault {
 	return &event.Fault{Code: "OT0011", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "the running process has no such pipeline",
 		Hint: "outtail dlq list shows what is parked, by pipeline"}
+}
+
+func faultNothingPicked(name string) *event.Fault {
+	return &event.Fault{Code: "OT0025", Class: event.Usage, Op: "pick parked events", Place: "pipeline " + name, Text: "no parked event is picked; nothing was done",
+		Hint: "outtail dlq list -c FILE shows those that there are"}
 }
 
 func faultReplayRuns(name string) *event.Fault {

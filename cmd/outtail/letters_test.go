@@ -144,3 +144,48 @@ func TestWhatIsOlderThanTheRetentionIsLeftOut(t *testing.T) {
 	require.EqualValues(t, 2, acts[1].Counts["expired"])
 	require.Equal(t, "outtail", acts[1].Operator)
 }
+
+// What waits behind nothing any more, since it was skipped, is told: by the skip, and by the list.
+func TestWhatIsFreeToBeReplayedIsTold(t *testing.T) {
+	p, _, pl := letterBox(t, io.Discard, "127.0.0.1:1", "retention: 0s")
+	behind := func(order int64, aggregate string) event.Parking {
+		l := letter(order, 0, "x")
+		l.Entry.Aggregate, l.Entry.Key, l.Entry.Behind, l.Entry.Code = aggregate, []byte(aggregate), true, ""
+		return l
+	}
+	bad := letter(3, 0, "x")
+	bad.Entry.Aggregate, bad.Entry.Key = "order\x008", []byte("8")
+	store := p.store.DeadLetters()
+	require.NoError(t, store.Park(t.Context(), "orders", []event.Parking{letter(0, 0, "a"), behind(1, "order\x007"), behind(2, "order\x007"), bad, behind(4, "order\x008")}))
+	all := deadFilter{Pipeline: "orders"}
+
+	for name, d := range map[string]*deadLetters{"running": newDeadLetters(p.store, []*pipeline.Pipeline{pl}), "on the file": newDeadLetters(p.store, nil)} {
+		free, err := d.free(t.Context(), all)
+		require.NoError(t, err)
+		require.Empty(t, free.Numbers, name)
+		_, err = d.skip(t.Context(), deadAct{deadFilter: deadFilter{Pipeline: "orders", ID: "none"}})
+		require.Equal(t, "OT0025", event.AsFault(err).Code)
+	}
+	running := newDeadLetters(p.store, []*pipeline.Pipeline{pl})
+	_, err := running.replay(t.Context(), deadAct{deadFilter: deadFilter{Pipeline: "orders", Code: "OT6101"}})
+	require.Equal(t, "OT0025", event.AsFault(err).Code)
+	acts, err := p.store.Audits()
+	require.NoError(t, err)
+	require.Empty(t, acts, "nothing was picked, nothing was done")
+
+	a, err := running.skip(t.Context(), deadAct{deadFilter: deadFilter{Pipeline: "orders", ID: "id-0"}})
+	require.NoError(t, err)
+	require.Equal(t, deadSkipped{Skipped: 1, Waiting: []deadWaiting{{Aggregate: "order/7", Events: 2}}}, a)
+	free, err := running.free(t.Context(), all)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1}, free.Numbers, "the second waits behind the first, and that of order 8 behind one that is refused")
+	a, err = newDeadLetters(p.store, nil).skip(t.Context(), deadAct{deadFilter: deadFilter{Pipeline: "orders", ID: "id-4"}})
+	require.NoError(t, err)
+	require.Equal(t, deadSkipped{Skipped: 1}, a, "its aggregate waits behind what it waited behind before")
+	a, err = running.skip(t.Context(), deadAct{deadFilter: all})
+	require.NoError(t, err)
+	require.Equal(t, deadSkipped{Skipped: 3}, a)
+	a, err = running.skip(t.Context(), deadAct{deadFilter: all})
+	require.NoError(t, err, "all of nothing is no mistake")
+	require.Zero(t, a)
+}

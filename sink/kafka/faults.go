@@ -39,7 +39,7 @@ func saslRefused(brokers []string, err error) *event.Fault {
 // topicMissing: events wait until somebody creates it.
 func topicMissing(topic string) *event.Fault {
 	return &event.Fault{
-		Code: "OT5004", Class: event.Config, Op: "look up topic", Place: topic, Text: "the topic does not exist; its events wait",
+		Code: "OT5004", Class: event.Config, Op: "look up topic", Place: topic, Text: "the topic does not exist; what goes there waits",
 		Hint: fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server HOST:PORT --create --topic %s --partitions 6 --replication-factor 3; or set sink.kafka.create_topics", topic),
 	}
 }
@@ -47,7 +47,7 @@ func topicMissing(topic string) *event.Fault {
 // topicRefused: an ACL is missing.
 func topicRefused(topic string, err error) *event.Fault {
 	return &event.Fault{
-		Code: "OT5005", Class: event.Config, Op: "use topic", Place: topic, Text: "not authorised; its events wait", Err: err,
+		Code: "OT5005", Class: event.Config, Op: "use topic", Place: topic, Text: "not authorised; what goes there waits", Err: err,
 		Hint: fmt.Sprintf("grant it: kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --producer --topic %s", topic),
 	}
 }
@@ -58,7 +58,7 @@ func appendRefused(topic string, err error) *event.Fault {
 		return topicRefused(topic, err)
 	}
 	return &event.Fault{
-		Code: "OT5018", Class: event.Config, Op: "use topic", Place: topic, Text: "the topic takes nothing that is sent so; its events wait", Err: err,
+		Code: "OT5018", Class: event.Config, Op: "use topic", Place: topic, Text: "the topic takes nothing that is sent so; what goes there waits", Err: err,
 		Hint: "compare sink.kafka.compression with what the brokers take, and the topic's configuration (compression.type, message.format.version, policies of the brokers) with what the cause says",
 	}
 }
@@ -149,7 +149,7 @@ func closed() *event.Fault {
 // createRefused: create_topics is set and the broker does not create it.
 func createRefused(topic string, err error) *event.Fault {
 	return &event.Fault{
-		Code: "OT5016", Class: event.Config, Op: "create topic", Place: topic, Text: "the broker refused to create it; its events wait", Err: err,
+		Code: "OT5016", Class: event.Config, Op: "create topic", Place: topic, Text: "the broker refused to create it; what goes there waits", Err: err,
 		Hint: "check sink.kafka.create_topics (partitions, replication against the number of brokers) and the right to create topics, or create it by hand",
 	}
 }

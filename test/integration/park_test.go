@@ -205,12 +205,20 @@ func TestSkippingWithoutARunningProcess(t *testing.T) {
 		l.write("a", "order.changed", 0)
 		p.Until(t, "two parked", func() bool { return l.Outtail.Metric(t, "outtail_events_parked_total") == 2 })
 		id := l.parked()[0].ID
+		behind := l.dlq(0, "replay", "--id", l.parked()[1].ID, "--reason", "the second first").Stdout
+		require.Contains(t, behind, "behind event "+id)
 		show := l.dlq(0, "show", "--id", id)
+		require.Contains(t, show.Stdout, "add a route that matches it", "what to do about it")
 		require.NotContains(t, show.Stdout, "a:0", "no payload unless it is asked for")
 		require.Contains(t, l.dlq(0, "show", "--id", id, "--payload").Stdout, "a:0")
 		p.Kill(t)
 		l.dlq(2, "skip", "--reason", "nothing picked out")
-		require.Contains(t, l.dlq(0, "skip", "--id", id, "--reason", "test event").Stdout, "1 skipped")
+		refused := l.dlq(2, "skip", "--id", "none", "--reason", "not there").Stderr
+		require.Contains(t, refused, "OT0025")
+		said := l.dlq(0, "skip", "--id", id, "--reason", "test event").Stdout
+		require.Contains(t, said, "1 skipped")
+		require.Contains(t, said, "1 events of order/a still wait")
+		require.Contains(t, l.dlq(0, "list").Stdout, "free to be replayed")
 		l.dlq(2, "replay", "--all", "--reason", "nobody runs")
 		require.Len(t, l.parked(), 1)
 		p = l.Start()
@@ -222,6 +230,8 @@ func TestSkippingWithoutARunningProcess(t *testing.T) {
 		// To a topic that a person names, since no route has one: under its aggregate's key all the same.
 		l.write("c", "payment.made", 0)
 		p.Until(t, "parked", func() bool { return len(l.parked()) == 1 })
+		id = l.parked()[0].ID
+		require.Contains(t, l.dlq(1, "replay", "--all", "--reason", "it has no route").Stderr, "--id "+id)
 		l.dlq(0, "replay", "--all", "--topic", l.Topic, "--reason", "it has no route")
 		l.holds(p, map[string]int{"c": 1})
 		l.Stop(p)
