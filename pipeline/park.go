@@ -19,6 +19,7 @@ type parker struct {
 	queue  []keeping
 	sweeps []int64
 	busy   bool // something is being written
+	over   bool // nothing is written any more
 	wake   chan struct{}
 	idle   chan struct{} // closed and replaced when the queue is empty and nothing is being written; nil: nobody waits
 }
@@ -51,10 +52,10 @@ func (k *parker) kick() {
 	}
 }
 
-// settled waits until everything that was queued is durable.
+// settled waits until everything that was queued is durable, or nothing more will be.
 func (k *parker) settled(ctx context.Context) error {
 	k.mu.Lock()
-	if len(k.queue) == 0 && !k.busy {
+	if k.over || len(k.queue) == 0 && !k.busy {
 		k.mu.Unlock()
 		return nil
 	}
@@ -71,8 +72,9 @@ func (k *parker) settled(ctx context.Context) error {
 	}
 }
 
-// run writes until ctx ends.
+// run writes until ctx ends, or something cannot be written.
 func (k *parker) run(ctx context.Context) {
+	defer k.end()
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,6 +100,17 @@ func (k *parker) run(ctx context.Context) {
 			k.idle = nil
 		}
 		k.mu.Unlock()
+	}
+}
+
+// end lets go who waits: what is still queued is read again by the next start.
+func (k *parker) end() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+	if k.idle != nil {
+		close(k.idle)
+		k.idle = nil
 	}
 }
 

@@ -71,7 +71,7 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
 	p.mu.Lock()
 	open, stopped := p.streamed && p.session != nil, p.ended
 	p.mu.Unlock()
-	if !open {
+	if !open || stopped.Err() != nil {
 		return res, faultNotStreaming(p.opts.Name)
 	}
 	ctx, cancel := context.WithCancel(ctx)

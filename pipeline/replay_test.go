@@ -65,3 +65,26 @@ func TestAReplayToAnotherTopicNeedsAKey(t *testing.T) {
 		require.NoError(t, l.end(false))
 	})
 }
+
+// Where one pipeline of several has failed, the process goes on answering for it.
+func TestWhoeverAsksAFailedPipelineGetsAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.dead.full = 1
+		l.route.lose(map[string]bool{"all": true})
+		l.log.append("a:0")
+		l.start()
+		pass(time.Second)
+		l.log.append("b:0")
+		pass(time.Second)
+		require.Equal(t, "OT4999", event.AsFault(<-l.w.err).Code)
+		l.ended = true
+		_, err := l.w.p.Replay(t.Context(), Replay{})
+		require.Equal(t, "OT6010", event.AsFault(err).Code, "and not that there was nothing to deliver")
+		n, err := l.w.p.SkipParked(t.Context(), "skipped", func(*event.Parked) bool { return true })
+		require.NoError(t, err)
+		require.Equal(t, 1, n, "which makes the room that the stop asks for")
+		l.w.end()
+	})
+}
