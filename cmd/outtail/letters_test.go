@@ -79,6 +79,9 @@ func TestTheMirrorWithItsClient(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(codes()), "OT5004") }, 30*time.Second, 5*time.Millisecond)
 
+	_, _, why := pl.State()
+	require.NotContains(t, fmt.Sprint(why[0].Fault), "events wait", "copies do, and nothing else")
+
 	require.NoError(t, c.CreateTopic("dead", 1, map[string]string{"max.message.bytes": "100000"}))
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics("dead"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	require.NoError(t, err)
