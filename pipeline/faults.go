@@ -34,14 +34,15 @@ func halted(id, place, why, instead string, cause error) *event.Fault {
 	}
 }
 
-const codeOtherCluster = "OT6003"
+// CodeOtherCluster is the finding of a start that meets another cluster than the one that acknowledged the stored position.
+const CodeOtherCluster = "OT6003"
 
 // Acceptable are the codes of this package's findings that a person can accept (checkpoint accept).
-func Acceptable() []string { return []string{codeOtherCluster} }
+func Acceptable() []string { return []string{CodeOtherCluster} }
 
 func faultOtherCluster(stored, now string) *event.Fault {
 	return &event.Fault{
-		Code: codeOtherCluster, Class: event.Safety, Op: "compare the broker with the checkpoint", Place: now,
+		Code: CodeOtherCluster, Class: event.Safety, Op: "compare the broker with the checkpoint", Place: now,
 		Text: fmt.Sprintf("the stored position was acknowledged by cluster %s, and this is cluster %s: what the old one has may not be in the new one", stored, now),
 		Hint: "point sink.kafka.brokers at the old cluster, or, if the new one is meant to go on from here: outtail checkpoint accept -c FILE --pipeline P --code OT6003 --reason R",
 	}

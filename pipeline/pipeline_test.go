@@ -1,8 +1,10 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -270,8 +272,12 @@ func TestAnotherClusterIsASafetyStopUnlessAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &fakeStore{}
 		down := false
+		var said bytes.Buffer
+		used := func(code string) int {
+			return strings.Count(said.String(), "the acceptance is used up\" pipeline=p code="+code)
+		}
 		run := func(cluster string) *event.Fault {
-			w := start(&fakeSource{log: newLog([]string{"a"})}, &fakeSink{id: cluster, down: down}, store, nil)
+			w := start(&fakeSource{log: newLog([]string{"a"})}, &fakeSink{id: cluster, down: down}, store, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&said, nil)) })
 			pass(time.Second)
 			w.stop()
 			err := <-w.err
@@ -282,13 +288,17 @@ func TestAnotherClusterIsASafetyStopUnlessAccepted(t *testing.T) {
 		require.Equal(t, "OT6003", run("two").Code)
 		require.Equal(t, "OT6003", run("two").Code, "also the second time")
 		cp := store.cps["p"]
-		cp.Accepted = []string{"OT6003"}
+		cp.Accepted = []string{"OT6003", "OT3017"}
 		store.cps["p"] = cp
 		down = true
 		require.Nil(t, run("two"))
 		down = false
+		require.Equal(t, 1, used("OT3017"), "the source's, which did start")
+		require.Zero(t, used("OT6003"))
 		require.Nil(t, run("two"), "a start without a broker did not use the acceptance up")
 		require.Empty(t, store.cps["p"].Accepted, "an acceptance is used once")
+		require.Equal(t, 1, used("OT6003"), "and that is said")
+		require.Equal(t, 1, used("OT3017"))
 		require.Equal(t, "OT6003", run("one").Code)
 	})
 }

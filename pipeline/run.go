@@ -408,12 +408,18 @@ func (p *Pipeline) compareSink(id event.SinkID) error {
 		if !accepts(p.stored, f.Code) {
 			return f
 		}
+		p.usedUp(f.Code)
 	}
 	p.stored.Sink = id
 	if p.session != nil {
 		p.session.start.Accepted = nil // used up, and not before: the wait for a broker may end without one
 	}
 	return nil
+}
+
+// usedUp tells that what a person accepted held for this start, and holds for no other.
+func (p *Pipeline) usedUp(code string) {
+	p.log.Warn("a finding that a person accepted does not stop this start; the acceptance is used up", "code", code)
 }
 
 func accepts(cp event.Checkpoint, code string) bool {
@@ -443,8 +449,13 @@ func (p *Pipeline) runSession(ctx context.Context, until time.Time) (opened bool
 	start.Sink, start.Events, start.Version = from.Sink, from.Events, p.opts.Version
 	// An acceptance is used up by the connect that it allowed: the source's by this one, the sink's by the one below.
 	start.SavedAt, start.Accepted = time.Now().UTC(), nil
-	if !p.sinkOpen && accepts(from, codeOtherCluster) {
-		start.Accepted = []string{codeOtherCluster}
+	for _, code := range from.Accepted {
+		switch {
+		case code != CodeOtherCluster:
+			p.usedUp(code)
+		case !p.sinkOpen:
+			start.Accepted = []string{code}
+		}
 	}
 	if err := p.loadParked(start); err != nil {
 		_ = src.Close()

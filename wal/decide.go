@@ -20,8 +20,6 @@ type plan struct {
 	Prefix *event.Prefix
 	// Notes are said in the log, one line each.
 	Notes []string
-	// Used are the accepted findings that were needed.
-	Used []string
 }
 
 // decide compares a stored checkpoint with the server (I5). It is the whole start rule: an existing slot wins whatever
@@ -87,13 +85,7 @@ func decideFirst(o *Options, f *facts) (plan, *event.Fault) {
 func decideStored(o *Options, names []name, from event.Checkpoint, f *facts) (plan, *event.Fault) {
 	place, p := o.place(), from.Position
 	out := plan{At: p.LSN, Prefix: from.Prefix}
-	accepted := func(code string) bool {
-		if !slices.Contains(from.Accepted, code) {
-			return false
-		}
-		out.Used = append(out.Used, code)
-		return true
-	}
+	accepted := func(code string) bool { return slices.Contains(from.Accepted, code) }
 	var stored depends
 	_ = json.Unmarshal(from.Depends, &stored) // one that cannot be read compares as changed
 

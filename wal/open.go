@@ -158,9 +158,6 @@ func (s *Source) open(ctx context.Context, u *setup, from event.Checkpoint) (eve
 	for _, n := range p.Notes {
 		o.Logger.Info(n, "slot", o.Slot)
 	}
-	for _, code := range p.Used {
-		o.Logger.Warn("a finding was accepted by a person and is passed over once", "code", code)
-	}
 	o.Conditions("standby", nil)
 	o.Conditions("standby_away", nil) // the watcher looks, if there is anything to look at
 	return s.begin(u, conn, from, p), nil

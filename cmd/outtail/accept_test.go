@@ -2,9 +2,11 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outtail/outtail/checkpoint"
 	"github.com/outtail/outtail/config"
 	"github.com/outtail/outtail/event"
 )
@@ -43,4 +45,19 @@ func TestOnlyFindingsThatAcceptingMendsAreAccepted(t *testing.T) {
 		require.Contains(t, f.Hint, "OT6003")
 		require.NotContains(t, f.Hint, c.code)
 	}
+}
+
+// TestAClusterThatChangedWhileItRanIsAcceptedAtOnce: a start would tell the same finding under another code.
+func TestAClusterThatChangedWhileItRanIsAcceptedAtOnce(t *testing.T) {
+	store, err := checkpoint.Open(checkpoint.Options{Dir: t.TempDir(), Version: version})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	require.NoError(t, store.Stopped("orders", checkpoint.Stop{Code: "OT5012", Place: "green", At: time.Now()}))
+	for _, typed := range []string{"OT5012", "OT6003"} {
+		code := atStart(typed)
+		require.Equal(t, "OT6003", code)
+		require.NoError(t, helps(config.Pipeline{Source: config.Source{Kind: event.Postgres}}, code))
+		require.NoError(t, seen(store, "orders", code))
+	}
+	require.Error(t, seen(store, "orders", "OT2034"))
 }

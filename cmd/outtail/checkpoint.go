@@ -21,6 +21,7 @@ import (
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/internal/control"
 	"github.com/outtail/outtail/pipeline"
+	"github.com/outtail/outtail/sink/kafka"
 	"github.com/outtail/outtail/wal"
 )
 
@@ -276,6 +277,7 @@ pipeline stopped at.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, store.Close()) }()
+			code = atStart(code)
 			if err := helps(p, code); err != nil {
 				return err
 			}
@@ -302,12 +304,20 @@ pipeline stopped at.`,
 // was killed, or what was stored since shows that it went on.
 func seen(store *checkpoint.Store, name, code string) error {
 	stop, err := store.LastStop(name)
-	if err != nil || stop.Code == "" || stop.Code == code {
+	if err != nil || stop.Code == "" || atStart(stop.Code) == code {
 		return err
 	}
 	return &event.Fault{Code: "OT0006", Class: event.Usage, Op: "accept a finding", Place: "pipeline " + name,
 		Text: fmt.Sprintf("it stopped at %s (%s, %s), not at %s", stop.Code, stop.Place, stop.At.Format(time.RFC3339), code),
 		Hint: "accept the one that it stopped at, or start it, to see what it stops at now; --unseen accepts " + code + " all the same"}
+}
+
+// atStart is the code under which a start would tell the finding that stopped a pipeline while it ran.
+func atStart(code string) string {
+	if code == kafka.CodeClusterChanged {
+		return pipeline.CodeOtherCluster
+	}
+	return code
 }
 
 // helps refuses what accepting cannot mend: a finding that would come again at the next start, one of another kind of source, a slip of the

@@ -113,12 +113,18 @@ func partitionMissing(m *event.Message, have int) *event.Fault {
 	}
 }
 
+// CodeClusterChanged is the stop of a sink whose brokers become another cluster's while it runs; a start tells it as
+// pipeline.CodeOtherCluster.
+const CodeClusterChanged = "OT5012"
+
 // otherCluster: what the brokers answer is not the cluster that was opened (I5).
 func otherCluster(was, is string) *event.Fault {
 	return &event.Fault{
-		Code: "OT5012", Class: event.Safety, Op: "compare the kafka cluster", Place: is,
+		Code: CodeClusterChanged, Class: event.Safety, Op: "compare the kafka cluster", Place: is,
 		Text: fmt.Sprintf("the brokers belong to cluster %s, and this pipeline was sending to %s", is, was),
-		Hint: "what the old cluster acknowledged may not be in the new one: correct sink.kafka.brokers, or decide with `outtail checkpoint` what is sent again",
+		Hint: "what the old cluster acknowledged may not be in the new one: point sink.kafka.brokers at the old cluster and start again; or choose one:" +
+			"\n  outtail checkpoint accept -c FILE --pipeline P --code OT6003 --reason R   (goes on in the new cluster behind what the old one acknowledged)" +
+			"\n  outtail checkpoint rewind -c FILE --pipeline P --to ENTRY --reason R   (sends again from an entry of outtail checkpoint history on; accept the cluster too)",
 	}
 }
 

@@ -380,6 +380,7 @@ func TestAnotherClusterBehindTheSameAddressEndsThePipeline(t *testing.T) {
 	require.Equal(t, event.Safety, f.Class)
 	require.Contains(t, f.Error(), "blue")
 	require.Contains(t, f.Error(), "green")
+	require.Contains(t, f.Hint, "\n  outtail checkpoint accept -c FILE --pipeline P --code OT6003 --reason R ", "the way out, to be copied")
 }
 
 func TestEventsThatKafkaCannotTakeFailForTheirOwnSake(t *testing.T) {
