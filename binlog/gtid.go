@@ -300,6 +300,9 @@ func decodeGTIDSet(b []byte) (*gtidSet, error) {
 			}
 			n := 1 + int(b[0]>>1)
 			s.tag = strings.ToLower(string(b[1:n])) // as the text has it
+			if n > 1 && !isTag(s.tag) {
+				return nil, fmt.Errorf("%q is no tag", s.tag)
+			}
 			b = b[n:]
 		}
 		if len(b) < 8 {

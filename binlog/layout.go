@@ -121,12 +121,18 @@ func valueSize(c *column) (sizeKind, int) {
 		return sizeFixed, 4
 	case typeLongLong, typeDouble, typeDatetime:
 		return sizeFixed, 8
-	case typeTimestamp2:
-		return sizeFixed, 4 + fractionSize(int(c.meta))
-	case typeDatetime2:
-		return sizeFixed, 5 + fractionSize(int(c.meta))
-	case typeTime2:
-		return sizeFixed, 3 + fractionSize(int(c.meta))
+	case typeTimestamp2, typeDatetime2, typeTime2:
+		if c.meta > 6 {
+			return sizeUnknown, 0 // there are microseconds, and nothing below
+		}
+		whole := 4
+		switch c.kind {
+		case typeDatetime2:
+			whole = 5
+		case typeTime2:
+			whole = 3
+		}
+		return sizeFixed, whole + fractionSize(int(c.meta))
 	case typeNewDecimal:
 		precision, scale := int(c.meta&0xff), int(c.meta>>8)
 		if precision < scale {
@@ -135,6 +141,9 @@ func valueSize(c *column) (sizeKind, int) {
 		return sizeFixed, decimalSize(precision, scale)
 	case typeBit:
 		bits := int(c.meta&0xff) + 8*int(c.meta>>8)
+		if bits > 64 {
+			return sizeUnknown, 0
+		}
 		return sizeFixed, (bits + 7) / 8
 	case typeEnum, typeSet:
 		if c.meta < 1 || c.meta > 8 {
