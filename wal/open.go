@@ -158,7 +158,6 @@ func (s *Source) open(ctx context.Context, u *setup, from event.Checkpoint) (eve
 	for _, n := range p.Notes {
 		o.Logger.Info(n, "slot", o.Slot)
 	}
-	o.Conditions("standby", nil)
 	o.Conditions("standby_away", nil) // the watcher looks, if there is anything to look at
 	return s.begin(u, conn, from, p), nil
 }
@@ -265,9 +264,7 @@ func (s *Source) startFault(ctx context.Context, u *setup, at event.LSN, pg *pgc
 		if now, err := u.cat.slot(ctx, s.o.Slot); err == nil && now != nil {
 			pid = now.ActivePID
 		}
-		f := faultSlotActive(s.o.place(), s.o.Slot, pid)
-		s.o.Conditions("standby", f)
-		return f
+		return faultSlotActive(s.o.place(), s.o.Slot, pid)
 	case stateUndefinedObject: // the slot was dropped since we looked
 		return &event.Fault{Code: CodeServerError, Class: event.Retry, Op: opStart, Place: s.o.place(), Text: "the slot went away while it was opened", Hint: "it is looked at again", Err: pgText(pg)}
 	}
@@ -414,7 +411,7 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	if f.Slot != nil && f.Slot.Restart != nil && f.End >= *f.Slot.Restart {
 		retained = int64(f.End - *f.Slot.Restart)
 	}
-	o.Logger.Info("streaming", "retained_bytes", retained, "slot", o.Slot, "publication", o.Publication, "lsn", p.At.String(), "timeline", f.Timeline, "server_version", f.Version)
+	o.Logger.Info("replication started", "retained_bytes", retained, "slot", o.Slot, "publication", o.Publication, "lsn", p.At.String(), "timeline", f.Timeline, "server_version", f.Version)
 	return cp
 }
 

@@ -66,8 +66,7 @@ type Options struct {
 	StatusEvery time.Duration
 
 	Logger *slog.Logger
-	// Conditions, where not nil, is told what keeps the source from working; nil clears. Keys: "standby", "slot_creation", "slot_limit",
-	// "standby_away".
+	// Conditions, where not nil, is told what keeps the source from working; nil clears. Keys: "slot_creation", "slot_limit", "standby_away".
 	Conditions func(key string, f *event.Fault)
 	// Filtered, where not nil, counts what was written for us and is no event. Any goroutine.
 	Filtered func(reason string, n int)

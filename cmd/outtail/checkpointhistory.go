@@ -40,7 +40,8 @@ func newCheckpointHistory(c *cli) *cobra.Command {
 		Short: "List positions of the past, to which rewind can go back",
 		Long: `A position is kept once a minute while it moves, and before a person changes it: those of the last hour, then one per hour for two days,
 per day for 60 days, and per month for three years. EVENTS counts the events that passed up to there. ENTRY is what
-outtail checkpoint rewind --to takes. Asks the running process; where none runs, reads the state file.`,
+outtail checkpoint rewind --to takes; how far the server can go back is its own: on Postgres only as far as rewind_window holds the slot
+back (default 0s: not at all), on MySQL and MariaDB as far as the binlogs reach. Asks the running process; where none runs, reads the state file.`,
 		Example: "  outtail checkpoint history -c outtail.yaml --pipeline orders\n  outtail checkpoint history -c outtail.yaml --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

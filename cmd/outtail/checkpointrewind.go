@@ -446,11 +446,11 @@ func faultBeyond(p config.Pipeline, why *event.Fault, oldest *checkpoint.Past, s
 		text += fmt.Sprintf("; the oldest entry that it still has is %s of %s", oldest.EntryID(), oldest.At.Format(time.RFC3339))
 		hint = "--to " + oldest.EntryID() + " goes back as far as possible; "
 	}
-	if server != "" {
+	if server != "" && !strings.Contains(text, server) { // which the reason may say
 		text += "; the server begins at " + server
 	}
 	if p.Source.Kind == event.Postgres {
-		hint += "rewind_window holds the slot back from now on; "
+		hint += "rewind_window (off: 0s) holds the slot back from the next start on; "
 	} else {
 		hint += "the server's binlog_expire_logs_seconds says how long it keeps its log; "
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,6 +126,9 @@ func TestTheOldestThatIsPossible(t *testing.T) {
 		}
 		require.Contains(t, f.Hint, "--to "+want)
 	}
+	advanced := &event.Fault{Code: "OT2034", Text: "the slot stands at 0/101, beyond it"}
+	f := faultBeyond(config.Pipeline{}, advanced, nil, "0/101")
+	require.Equal(t, 1, strings.Count(f.Text, "0/101"), "once is enough: %s", f.Text)
 	down := &event.Fault{Code: "OT2001", Class: event.Environment}
 	require.Equal(t, error(down), aPast().oldest(t.Context(), serves(0), down), "a server that was not asked refuses nothing")
 }

@@ -26,6 +26,7 @@ a crash may repeat events, it never loses or reorders them.`,
   outtail validate -c outtail.yaml    check a configuration
   outtail run -c outtail.yaml         run it
   outtail demo                        see the whole thing work, with nothing to install`,
+		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -33,6 +34,7 @@ a crash may repeat events, it never loses or reorders them.`,
 			return cmd.Help()
 		},
 	}
+	root.SetVersionTemplate(versionLine())
 	root.SetOut(c.stdout)
 	root.SetErr(c.stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true

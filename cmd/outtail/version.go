@@ -9,6 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// versionLine is what `outtail version` and `outtail --version` print.
+func versionLine() string {
+	return fmt.Sprintf("outtail %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func newVersion(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -16,6 +21,9 @@ func newVersion(c *cli) *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if !asJSON {
+				return tell(c.stdout, versionLine())
+			}
 			revision := ""
 			if info, ok := debug.ReadBuildInfo(); ok {
 				for _, s := range info.Settings {
@@ -24,13 +32,9 @@ func newVersion(c *cli) *cobra.Command {
 					}
 				}
 			}
-			if asJSON {
-				return json.NewEncoder(c.stdout).Encode(map[string]string{
-					"version": version, "revision": revision, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
-				})
-			}
-			_, err := fmt.Fprintf(c.stdout, "outtail %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			return json.NewEncoder(c.stdout).Encode(map[string]string{
+				"version": version, "revision": revision, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
