@@ -20,6 +20,15 @@ func Load(path string, env Environment) (*Config, error) {
 	return Parse(path, data, env)
 }
 
+// LoadWithoutSecrets is Load for who asks no database and no broker: passwords stay empty, and what they refer to need not be there.
+func LoadWithoutSecrets(path string, env Environment) (*Config, error) {
+	data, f := readFile(path)
+	if f != nil {
+		return nil, faultInvalid(path, Findings{*f})
+	}
+	return parseWith(&reader{file: path, env: env, noSecrets: true}, data)
+}
+
 // Parse reads a configuration that is in memory; file names it in findings.
 func Parse(file string, data []byte, env Environment) (*Config, error) {
 	return parseWith(&reader{file: file, env: env}, data)

@@ -15,10 +15,12 @@ import (
 // reader walks the parsed file and collects what is wrong with it. Sections are read key by key with their defaults; a key
 // that nobody asked for is a finding, so the code that reads a section is also its list of keys.
 type reader struct {
-	file     string
-	env      Environment
-	findings Findings
-	warnings Findings
+	file string
+	env  Environment
+	// noSecrets leaves secrets empty and unresolved.
+	noSecrets bool
+	findings  Findings
+	warnings  Findings
 	// merges counts the mappings taken in by <<, which could otherwise grow exponentially.
 	merges int
 	// keys, where not nil, is told of every key that is known, with the indices of its path removed.
@@ -285,7 +287,12 @@ func (f field) required(hint string) string {
 	return text
 }
 
-func (f field) secret() Secret { return Secret{f.str("")} }
+func (f field) secret() Secret {
+	if f.r.noSecrets {
+		return Secret{}
+	}
+	return Secret{f.str("")}
+}
 
 // enum is one of the values; def where it is absent or wrong.
 func (f field) enum(def string, values ...string) string {

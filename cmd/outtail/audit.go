@@ -25,7 +25,7 @@ twice: when it began, and how it ended, with counts. Asks the running process; w
 		Example: "  outtail audit -c outtail.yaml\n  outtail audit -c outtail.yaml --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(c.configFile, os.LookupEnv)
+			cfg, err := config.LoadWithoutSecrets(c.configFile, os.LookupEnv)
 			if err != nil {
 				return err
 			}

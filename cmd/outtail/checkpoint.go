@@ -45,7 +45,7 @@ func newCheckpointShow(c *cli) *cobra.Command {
 		Example: "  outtail checkpoint show -c outtail.yaml\n  outtail checkpoint show -c outtail.yaml --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(c.configFile, os.LookupEnv)
+			cfg, err := config.LoadWithoutSecrets(c.configFile, os.LookupEnv)
 			if err != nil {
 				return err
 			}

@@ -45,7 +45,7 @@ back (default 0s: not at all), on MySQL and MariaDB as far as the binlogs reach.
 		Example: "  outtail checkpoint history -c outtail.yaml --pipeline orders\n  outtail checkpoint history -c outtail.yaml --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(c.configFile, os.LookupEnv)
+			cfg, err := config.LoadWithoutSecrets(c.configFile, os.LookupEnv)
 			if err != nil {
 				return err
 			}

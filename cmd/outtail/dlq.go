@@ -55,7 +55,7 @@ func (d *deadPick) flags(cmd *cobra.Command, otherwise string) {
 
 // read takes the configuration and the times, and gives the pipelines that are meant.
 func (d *deadPick) read(c *cli) (cfg *config.Config, names []string, err error) {
-	if cfg, err = config.Load(c.configFile, os.LookupEnv); err != nil {
+	if cfg, err = config.LoadWithoutSecrets(c.configFile, os.LookupEnv); err != nil {
 		return nil, nil, err
 	}
 	if d.f.Since, err = moment(d.since, "--since"); err != nil {
