@@ -61,6 +61,11 @@ func faultNotStreaming(name string) *event.Fault {
 		Hint: "look at /readyz or the log for what holds it up, and ask again when it streams"}
 }
 
+func faultReplayCut(name string) *event.Fault {
+	return &event.Fault{Code: "OT6014", Class: event.Retry, Op: "replay parked events", Place: name, Text: "the pipeline ended before the replay did",
+		Hint: "what was delivered is counted; what was not waits as before, and is replayed by the same command when the pipeline streams again"}
+}
+
 func faultGone(e *event.Parked) *event.Fault {
 	return &event.Fault{Code: "OT6011", Class: event.Record, Op: "replay a parked event", Place: e.Place(), Text: "its row is not in the dead-letter store",
 		Hint: "the row could not be read when it was parked; mend what its text names and read it again: outtail checkpoint set -c FILE --pipeline P --to POSITION --reason R"}

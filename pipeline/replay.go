@@ -64,16 +64,21 @@ var errEnough = errors.New("enough")
 
 // Replay sends parked events again, in their order, between those that the loop sends. An entry is closed only after its ack; an
 // aggregate flows again when nothing of it is left in the store.
-func (p *Pipeline) Replay(ctx context.Context, r Replay) (ReplayResult, error) {
+func (p *Pipeline) Replay(ctx context.Context, r Replay) (res ReplayResult, err error) {
 	p.replaying.Lock() // one at a time: two would not see each other's unfinished entries
 	defer p.replaying.Unlock()
-	var res ReplayResult
 	p.mu.Lock()
 	open, stopped := p.streamed && p.session != nil, p.ended
 	p.mu.Unlock()
 	if !open || stopped.Err() != nil {
 		return res, faultNotStreaming(p.opts.Name)
 	}
+	asked := ctx
+	defer func() {
+		if err != nil && stopped.Err() != nil && asked.Err() == nil {
+			err = faultReplayCut(p.opts.Name)
+		}
+	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(stopped, cancel)()

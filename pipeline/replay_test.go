@@ -88,3 +88,25 @@ func TestWhoeverAsksAFailedPipelineGetsAnAnswer(t *testing.T) {
 		l.w.end()
 	})
 }
+
+// A replay that is cut off by the end of its pipeline has not ended well.
+func TestAReplayThatIsCutOffSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.route.lose(map[string]bool{"all": true})
+		l.start()
+		l.log.append("a:0", "b:0", "c:0")
+		pass(time.Second)
+		require.Len(t, l.dead.open(), 3)
+		l.route.lose(nil)
+		told := make(chan error, 1)
+		go func() { // ends with the replay
+			_, err := l.w.p.Replay(t.Context(), Replay{Rate: 0.1})
+			told <- err
+		}()
+		pass(5 * time.Second)
+		require.NoError(t, l.end(false))
+		require.Equal(t, "OT6014", event.AsFault(<-told).Code)
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -364,23 +365,26 @@ func (w *rewinding) beyond(ctx context.Context, err error) error {
 	return w.oldest(ctx, h, err)
 }
 
-// oldest says why the server cannot send from a position, and from where it can: the oldest entry that it still serves. Older ones go
-// first, so that it is found by halving.
+// oldest says why the server cannot send from a position, and from where it can: the entry of the lowest position that it still serves. Lower
+// ones go first, so that it is found by halving. In the history they need not be first: somebody may have gone back before.
 func (w *rewinding) oldest(ctx context.Context, h horizon, err error) error {
 	f := event.AsFault(err)
 	if f == nil || f.Class == event.Environment && !f.Immediate || f.Class == event.Retry {
 		return err
 	}
-	serves := func(i int) bool { return h.Serves(ctx, w.asOfThen(w.past[i].Checkpoint)) == nil }
-	i := sort.Search(len(w.past), serves)
-	if i < len(w.past) {
-		if c, cerr := w.compare(w.past[i].Checkpoint.Position, w.now.Position); cerr != nil || c >= 0 {
-			i = len(w.past)
+	past := slices.Clone(w.past)
+	slices.SortStableFunc(past, func(a, b checkpoint.Past) int {
+		c, cerr := w.compare(a.Checkpoint.Position, b.Checkpoint.Position)
+		if cerr != nil {
+			return 0 // they stay in the order of time
 		}
-	}
+		return c
+	})
 	var oldest *checkpoint.Past
-	if i < len(w.past) {
-		oldest = &w.past[i]
+	if i := sort.Search(len(past), func(i int) bool { return h.Serves(ctx, w.asOfThen(past[i].Checkpoint)) == nil }); i < len(past) {
+		if c, cerr := w.compare(past[i].Checkpoint.Position, w.now.Position); cerr == nil && c < 0 {
+			oldest = &past[i]
+		}
 	}
 	return faultBeyond(w.p, f, oldest, h.Oldest())
 }

@@ -126,6 +126,10 @@ func TestTheOldestThatIsPossible(t *testing.T) {
 		}
 		require.Contains(t, f.Hint, "--to "+want)
 	}
+	w := aPast() // somebody has gone back before: the last entry is lower than all
+	w.past = append(w.past, checkpoint.Past{At: noon.Add(time.Hour), Checkpoint: at(0x50, 50, 0)})
+	w.target = at(0x40, 0, 0)
+	require.Contains(t, event.AsFault(w.oldest(t.Context(), serves(0x50), serves(0x50).Serves(t.Context(), w.target))).Hint, "--to "+w.past[4].EntryID())
 	advanced := &event.Fault{Code: "OT2034", Text: "the slot stands at 0/101, beyond it"}
 	f := faultBeyond(config.Pipeline{}, advanced, nil, "0/101")
 	require.Equal(t, 1, strings.Count(f.Text, "0/101"), "once is enough: %s", f.Text)

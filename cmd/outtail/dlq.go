@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -378,7 +379,7 @@ configuration gives now. What is refused again stays where it is. Exit 1 when so
 			}
 			a := act(&pick, reason)
 			a.Canary, a.Rate, a.Topic = q.Canary, q.Rate, q.Topic
-			if a.Canary < 0 || a.Rate < 0 {
+			if a.Canary < 0 || !(a.Rate >= 0) || math.IsInf(a.Rate, 1) {
 				return usageError{errors.New("--canary and --rate are positive numbers")}
 			}
 			if edit != "" {

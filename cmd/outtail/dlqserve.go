@@ -349,8 +349,10 @@ func (d *deadLetters) skip(ctx context.Context, q deadAct) (deadSkipped, error) 
 func (d *deadLetters) expire(ctx context.Context, name string, keep time.Duration, log *slog.Logger) {
 	tick := time.NewTicker(min(keep/10, time.Minute))
 	defer tick.Stop()
+	began := time.Now()
 	for {
-		n, err := d.expireOnce(ctx, name, keep)
+		// The clock may be put forward by a mistake, and what goes is gone for good: time is what has passed since the start.
+		n, err := d.expireOnce(ctx, name, keep, began.Add(time.Since(began)))
 		if n > 0 {
 			log.Warn("parked events waited longer than dead_letters.retention and are left out for good", "events", n, "retention", keep.String(),
 				"hint", "look at parked events earlier: alert on outtail_parked_oldest_seconds")
@@ -366,8 +368,8 @@ func (d *deadLetters) expire(ctx context.Context, name string, keep time.Duratio
 	}
 }
 
-func (d *deadLetters) expireOnce(ctx context.Context, name string, keep time.Duration) (int, error) {
-	letters, until := d.store.DeadLetters(), time.Now().Add(-keep)
+func (d *deadLetters) expireOnce(ctx context.Context, name string, keep time.Duration, now time.Time) (int, error) {
+	letters, until := d.store.DeadLetters(), now.Add(-keep)
 	if oldest := letters.Oldest(name); oldest.IsZero() || !oldest.Before(until) {
 		return 0, nil
 	}
