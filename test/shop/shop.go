@@ -63,21 +63,26 @@ func NewPostgres(t testing.TB, s *harness.Postgres, via *harness.Proxy, options 
 	if via != nil {
 		p.host, p.port = "127.0.0.1", via.Port()
 	}
-	pool, err := pgxpool.New(t.Context(), s.ConnString(p.DB))
+	p.pool = newPool(t, s, p.DB)
+	return p
+}
+
+// newPool gives connections that answered just now: servers of tests are ended and started again.
+func newPool(t testing.TB, s *harness.Postgres, db string) *pgxpool.Pool {
+	c, err := pgxpool.ParseConfig(s.ConnString(db))
+	require.NoError(t, err)
+	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
+	pool, err := pgxpool.NewWithConfig(t.Context(), c)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	p.pool = pool
-	return p
+	return pool
 }
 
 // On is the same shop on another server that has its database, a promoted standby.
 func (p *Postgres) On(t testing.TB, s *harness.Postgres) *Postgres {
 	there := *p
 	there.Server, there.host, there.port = s, s.Host, s.Port
-	pool, err := pgxpool.New(t.Context(), s.ConnString(p.DB))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	there.pool = pool
+	there.pool = newPool(t, s, p.DB)
 	return &there
 }
 
