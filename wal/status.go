@@ -2,6 +2,7 @@ package wal
 
 import (
 	"encoding/binary"
+	"io"
 	"net"
 	"sync/atomic"
 	"time"
@@ -101,6 +102,10 @@ func (a *answerer) run() {
 		case <-a.done:
 			if send(false, time.Second) {
 				a.conn.Write([]byte{'c', 0, 0, 0, 4, 'X', 0, 0, 0, 4}) // CopyDone, Terminate
+				// A connection that is closed with something unread is reset, and a server that just then sends ends before it has read
+				// the position. Nobody else reads any more.
+				a.conn.SetReadDeadline(time.Now().Add(time.Second))
+				io.Copy(io.Discard, a.conn)
 			}
 			return
 		case <-regular.C:
