@@ -1,9 +1,11 @@
 package binlog
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/slab"
 )
 
 // Rows are decoded once, straight into a segment: the events and the bytes that their values point to. The rows of an open
@@ -18,7 +20,7 @@ type segment struct {
 
 const (
 	segmentEvents = 1024
-	segmentBytes  = 512 << 10
+	segmentBytes  = 128 << 10
 	// smallBytes and smallEvents: what is below is copied into memory of its own size, because a whole segment kept alive
 	// by each of some thousand single events would be gigabytes.
 	smallBytes  = 64 << 10
@@ -50,28 +52,36 @@ func newAssembler(pool *sync.Pool) *assembler {
 }
 
 func newSegmentPool() *sync.Pool {
-	return &sync.Pool{New: func() any {
-		return &segment{events: make([]event.Event, 0, segmentEvents), buf: make([]byte, 0, segmentBytes)}
-	}}
+	return &sync.Pool{New: func() any { return new(segment) }}
 }
 
-func (a *assembler) segment() *segment { return a.pool.Get().(*segment) }
+func (a *assembler) segment() *segment {
+	s := a.pool.Get().(*segment)
+	s.buf = slab.Take(segmentBytes)
+	return s
+}
 
 func (a *assembler) recycle(s *segment) {
-	if cap(s.buf) > 2*segmentBytes || cap(s.events) != segmentEvents {
-		return
-	}
+	slab.Give(s.buf)
 	clear(s.events)
-	s.events, s.buf, s.bounds = s.events[:0], s.buf[:0], s.bounds[:0]
+	if cap(s.events) > 4*len(s.events)+smallEvents { // rows are larger now: a segment holds few of them
+		s.events = nil
+	}
+	s.events, s.buf, s.bounds = s.events[:0], nil, s.bounds[:0]
 	a.pool.Put(s)
 }
 
-// room gives the segment for the next row.
-func (a *assembler) room() *segment {
+// room gives the segment for the next row, of about n bytes. A buffer that had to grow would be there twice, since the events before
+// refer to it.
+func (a *assembler) room(n int) *segment {
 	s := a.segs[len(a.segs)-1]
-	if s.full() {
+	if s.full() || len(s.events) > 0 && cap(s.buf)-len(s.buf) < n {
 		s = a.segment()
 		a.segs = append(a.segs, s)
+	}
+	if len(s.buf) == 0 && cap(s.buf) < n {
+		slab.Give(s.buf)
+		s.buf = slab.Take(n)
 	}
 	return s
 }
@@ -189,7 +199,7 @@ func (a *assembler) take() *event.Batch {
 		return &event.Batch{Events: out.events, Bounds: out.bounds}
 	}
 	next := a.segment()
-	next.events = next.events[:len(s.events)-n]
+	next.events = slices.Grow(next.events, len(s.events)-n)[:len(s.events)-n]
 	copyRows(next, next.events, s.events[n:])
 	clear(s.events[n:])
 	s.events = s.events[:n]

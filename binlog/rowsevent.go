@@ -130,7 +130,7 @@ func (st *stream) rowsEvent(h header, body []byte) error {
 			}
 			continue
 		}
-		seg := st.asm.room()
+		seg := st.asm.room(len(rows))
 		seg.events = append(seg.events, event.Event{})
 		ev := &seg.events[len(seg.events)-1]
 		at := len(seg.buf)

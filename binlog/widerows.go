@@ -214,14 +214,14 @@ func (w *wideRows) end() error {
 		}
 		return nil
 	}
-	seg := st.asm.room()
-	seg.events = append(seg.events, event.Event{})
-	ev := &seg.events[len(seg.events)-1]
-	at := len(seg.buf)
 	if w.size > st.s.rowLimit {
 		w.row.Err = st.tooLarge(w.p.table, &w.row.Row, w.size)
 		keepShort(&w.seg, &w.row, 0)
 	}
+	seg := st.asm.room(len(w.seg.buf))
+	seg.events = append(seg.events, event.Event{})
+	ev := &seg.events[len(seg.events)-1]
+	at := len(seg.buf)
 	var row [1]event.Event
 	copyRows(seg, row[:], []event.Event{w.row})
 	*ev = row[0]

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -140,6 +141,7 @@ func (w *wireReader) long() ([]byte, int, error) {
 			n := frameLen(w.buf[w.r:])
 			w.r += 4
 			w.partial.left, w.partial.more = n, n == maxFrame
+			w.big = slices.Grow(w.big, max(0, min(n, w.limit-len(w.big))))
 		}
 		for w.partial.left > 0 {
 			if w.r == w.w {

@@ -322,7 +322,7 @@ func (st *stream) xaDecided(h header, text []byte, commit bool) error {
 		return nil
 	}
 	for {
-		more, err := st.releaseRow(st.asm.room())
+		more, err := st.releaseRow(st.asm.room(0))
 		if err != nil {
 			return err
 		}

@@ -5,21 +5,22 @@ import (
 	"unsafe"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/slab"
 )
 
 const (
-	// chunkSize is what an arena starts with: a batch is what one read of the socket yielded.
-	chunkSize = 64 << 10
-	// keepChunk is the largest arena that is kept for reuse, so that one huge row is not remembered for ever (I11).
-	keepChunk = 1 << 20
 	// eventCost is what an event weighs besides its bytes.
 	eventCost = int(unsafe.Sizeof(event.Event{}))
+	// usualArena is what a batch of small rows fills, one read of the socket after the other. Larger ones are for larger values.
+	usualArena = 64 << 10
 )
 
 // load is a batch with the memory behind it. It belongs to the session while it is filled and to the caller until Release.
 type load struct {
 	batch event.Batch
-	arena []byte // values are cut from its front; a full one is left to the events that refer to it
+	arena []byte   // values are cut from its front
+	full  [][]byte // arenas before it, which events refer to
+	ahead int      // bytes of the log that are read and not decoded
 	txs   []event.Tx
 	pool  *sync.Pool
 }
@@ -35,17 +36,23 @@ func (l *load) release() {
 	clear(l.batch.Events)
 	l.batch.Events = l.batch.Events[:0]
 	l.batch.Bounds = l.batch.Bounds[:0]
-	if cap(l.arena) > keepChunk {
-		l.arena = nil
+	for i, b := range l.full {
+		slab.Give(b)
+		l.full[i] = nil
 	}
-	l.arena = l.arena[:0]
+	slab.Give(l.arena)
+	l.full, l.arena = l.full[:0], nil
 	l.pool.Put(l)
 }
 
 // grab cuts n bytes that stay where they are.
 func (l *load) grab(n int) []byte {
 	if l.arena == nil || cap(l.arena)-len(l.arena) < n { // never nil: an empty value is not SQL NULL
-		l.arena = make([]byte, 0, max(chunkSize, n))
+		if cap(l.arena) > 0 {
+			l.full = append(l.full, l.arena)
+		}
+		// No larger than what there is to put into it: thousands of batches of one event may wait for the broker (I11).
+		l.arena = slab.Take(max(n, min(n+l.ahead, usualArena)))
 	}
 	at := len(l.arena)
 	l.arena = l.arena[:at+n]

@@ -118,6 +118,7 @@ func (s *reader) parse(l *load) error {
 		}
 		frame := s.buf[s.r : s.r+size]
 		s.r += size
+		l.ahead = s.w - s.r
 		if err := s.frame(l, frame[0], frame[frameHead:]); err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -135,7 +134,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	for _, p := range cfg.Pipelines {
 		maxInterval = min(maxInterval, p.Checkpoint.Interval)
 	}
-	limitMemory(cfg)
+	paceCollector()
 	names := make([]string, len(cfg.Pipelines))
 	for i, pc := range cfg.Pipelines {
 		names[i] = pc.Name
@@ -144,7 +143,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	p := &process{cfg: cfg, store: store, observer: m, log: log, stdout: c.stdout}
 	p.committer = pipeline.NewCommitter(store, maxInterval, log, p.observer)
 	pipelines := make([]*pipeline.Pipeline, len(cfg.Pipelines))
-	var beside []func(context.Context) // what runs beside the pipelines
+	beside := []func(context.Context){calmMemory} // what runs beside the pipelines
 	for i, pc := range cfg.Pipelines {
 		if pipelines[i], err = p.build(pc); err != nil {
 			return err
@@ -209,18 +208,6 @@ func keepStop(store *checkpoint.Store, name string, err error, log *slog.Logger)
 	if err := store.Stopped(name, checkpoint.Stop{Code: f.Code, Place: f.Place, At: time.Now().UTC()}); err != nil {
 		log.Warn("what the pipeline stopped at could not be stored", "pipeline", name, "code", f.Code, "error", err)
 	}
-}
-
-// limitMemory has the garbage collector work harder before the heap is twice what the windows hold (I11). GOMEMLIMIT wins.
-func limitMemory(cfg *config.Config) {
-	if os.Getenv("GOMEMLIMIT") != "" {
-		return
-	}
-	limit := int64(64 << 20)
-	for _, p := range cfg.Pipelines {
-		limit += int64(p.Limits.InFlightBytes) * 3 / 2
-	}
-	debug.SetMemoryLimit(limit)
 }
 
 // requestShow is what `checkpoint show` asks the running process.

@@ -25,8 +25,8 @@ const module = "github.com/outtail/outtail/"
 var allowed = map[string][]string{
 	"event":               {},
 	"pipeline":            {"event"},
-	"binlog":              {"event"},
-	"wal":                 {"event"},
+	"binlog":              {"event", "internal/slab"},
+	"wal":                 {"event", "internal/slab"},
 	"router":              {"event", "internal/arena", "internal/glob", "internal/rowheaders", "internal/template", "internal/topicname"},
 	"transform":           {"event", "internal/arena", "internal/rowheaders"},
 	"checkpoint":          {"event"},
@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 	"internal/glob":       {},
 	"internal/layout":     {},
 	"internal/rowheaders": {"internal/arena"},
+	"internal/slab":       {},
 	"internal/suggest":    {},
 	"internal/template":   {"event", "internal/suggest"},
 	"internal/topicname":  {},

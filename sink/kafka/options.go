@@ -81,10 +81,10 @@ type CreateTopics struct {
 // config is the checked form of Options.
 type config struct {
 	Options
-	tls   *tls.Config
-	sasl  sasl.Mechanism
-	codec kgo.CompressionCodec
-	allow []glob.Pattern
+	tls      *tls.Config
+	sasl     sasl.Mechanism
+	compress kgo.Compressor // nil: as it is
+	allow    []glob.Pattern
 }
 
 func (o Options) check() (*config, error) {
@@ -95,24 +95,26 @@ func (o Options) check() (*config, error) {
 	if o.Acks == nil {
 		return nil, usage("sink.kafka", "nobody takes the acks", nil)
 	}
+	var err error
 	switch o.Compression {
 	case "", "none":
-		c.codec = kgo.NoCompression()
 	case "gzip":
-		c.codec = kgo.GzipCompression()
+		c.compress, err = kgo.DefaultCompressor(kgo.GzipCompression())
 	case "snappy":
-		c.codec = kgo.SnappyCompression()
+		c.compress, err = kgo.DefaultCompressor(kgo.SnappyCompression())
 	case "lz4":
-		c.codec = kgo.Lz4Compression()
+		c.compress = newLZ4()
 	case "zstd":
-		c.codec = kgo.ZstdCompression()
+		c.compress, err = kgo.DefaultCompressor(kgo.ZstdCompression())
 	default:
 		return nil, usage("sink.kafka.compression", "is none of none, gzip, snappy, lz4, zstd", nil)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, g := range o.AllowTopics {
 		c.allow = append(c.allow, glob.Compile(g))
 	}
-	var err error
 	if c.tls, err = o.TLS.load(); err != nil {
 		return nil, err
 	}

@@ -35,8 +35,9 @@ func (s *Sink) newClient() (*kgo.Client, error) {
 			s.c.Logger.Warn("the broker lost track of what was produced; sending on under a new epoch", "topic", topic, "partition", partition)
 		}),
 
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), // chosen in topic.partition
-		kgo.ProducerBatchCompression(s.c.codec),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),    // chosen in topic.partition
+		kgo.ProducerBatchCompression(kgo.NoCompression()), // what is left where there is no compressor
+		kgo.WithCompressor(s.c.compress),
 		kgo.ProducerLinger(s.c.Linger),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
 			if n, ok := s.limits.Load(topic); ok {
