@@ -44,7 +44,32 @@ a crash may repeat events, it never loses or reorders them.`,
 		root.AddCommand(sub)
 	}
 	c.strict(root)
+	c.helpCommand(root)
 	return root
+}
+
+// helpCommand makes `outtail help` know what it is asked about: cobra's own answers a mistyped command with the help of outtail and
+// exit 0, which a script takes for a success.
+func (c *cli) helpCommand(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() != "help" {
+			continue
+		}
+		help.Run, help.RunE = nil, func(_ *cobra.Command, args []string) error {
+			c.began = true
+			about, rest, err := root.Find(args)
+			if err == nil {
+				err = about.ValidateArgs(rest) // what strict says of an unknown command
+			}
+			if err != nil {
+				return usageError{fmt.Errorf("%w\n  hint: %s --help", err, about.CommandPath())}
+			}
+			about.InitDefaultHelpFlag()
+			about.InitDefaultVersionFlag()
+			return about.Help()
+		}
+	}
 }
 
 // strict notes in every command that it began, so that all that went wrong before is a usage error (exit 2), and answers
