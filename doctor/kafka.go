@@ -229,6 +229,9 @@ func kafkaUnreachable(o *Kafka, err error) *Finding {
 	default:
 		f.Found = "no broker can be reached" + said
 		f.Repair = "kafka-broker-api-versions.sh --bootstrap-server " + o.Brokers[0]
+		if o.TLS.Enabled || o.SASL.Mechanism != "" {
+			f.Repair += " --command-config CLIENT.properties"
+		}
 	}
 	return f
 }
@@ -256,6 +259,9 @@ func judgeKafka(o *Kafka, f *kafkaFacts) list {
 
 func judgeTopic(l *list, o *Kafka, f *kafkaFacts, t kafkaTopic) {
 	server := "--bootstrap-server " + o.Brokers[0]
+	if o.TLS.Enabled || o.SASL.Mechanism != "" {
+		server += " --command-config CLIENT.properties" // which says how the tool logs in, and only the reader knows it
+	}
 	user := "User:" + o.SASL.User
 	if o.SASL.User == "" {
 		user = "User:…"

@@ -23,6 +23,9 @@ func TestJudgeKafka(t *testing.T) {
 		{"another cluster", func(_ *Kafka, f *kafkaFacts, _ *kafkaTopic) { f.Stored = "d" }, one(expectation{Error, codeCluster, "cluster is c", "--code OT6003"})},
 		{"a topic of the row", func(o *Kafka, _ *kafkaFacts, _ *kafkaTopic) { o.Templates = []string{"${topic}"} }, one(expectation{Note, codeTopic, "${topic} depends on the row", ""})},
 		{"no topic", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err = kerr.UnknownTopicOrPartition }, one(expectation{Error, codeTopic, "does not exist", "kafka-topics.sh --bootstrap-server b:9092 --create --topic orders --partitions 6 --replication-factor 3"})},
+		{"no topic, behind a login", func(o *Kafka, _ *kafkaFacts, t *kafkaTopic) {
+			o.SASL.Mechanism, t.Err = "plain", kerr.UnknownTopicOrPartition
+		}, one(expectation{Error, codeTopic, "does not exist", "kafka-topics.sh --bootstrap-server b:9092 --command-config CLIENT.properties --create"})},
 		{"no topic yet", func(o *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err, o.Creates = kerr.UnknownTopicOrPartition, true }, nil},
 		{"no access", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.Err = kerr.TopicAuthorizationFailed }, one(expectation{Error, codeTopic, "may not write", "kafka-acls.sh"})},
 		{"no write", func(_ *Kafka, _ *kafkaFacts, t *kafkaTopic) { t.ReadOnly = true }, one(expectation{Error, codeTopic, "may not write", "--operation Write"})},

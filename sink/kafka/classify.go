@@ -50,15 +50,15 @@ func judge(err error) verdict {
 	}
 }
 
-// lookup classifies what the cluster answered about a topic.
-func (c *config) lookup(name string, err error) *event.Fault {
+// lookup classifies what the cluster, which has so many brokers, answered about a topic.
+func (c *config) lookup(name string, brokers int, err error) *event.Fault {
 	switch {
 	// It does not exist, or did under another id: its events wait until somebody creates it.
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		return topicMissing(name)
+		return c.topicMissing(name, brokers)
 	// An ACL is missing; some brokers answer INVALID_TOPIC_EXCEPTION for names that their authorizer keeps to itself.
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.InvalidTopicException):
-		return topicRefused(name, err)
+		return c.topicRefused(name, err)
 	// No leader yet (LEADER_NOT_AVAILABLE), a broker that starts, and whatever else passes: asked again, for ever.
 	default:
 		return unreachable(c.Brokers, "topic "+name+" is not ready", err)
@@ -87,16 +87,16 @@ func (c *config) connection(text string, err error) *event.Fault {
 		return saslRefused(brokers, err)
 	// The user may log in and not produce: an ACL on the cluster is missing (IdempotentWrite, before 3.0).
 	case errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
-		return producerRefused(brokers, err)
+		return c.producerRefused(err)
 	// One side speaks TLS and the other does not, or a certificate does not fit.
 	case errors.Is(err, errHandshakeCut), errors.As(err, &record), errors.As(err, &alert), errors.As(err, &cert), errors.As(err, &authority),
 		errors.As(err, &hostname), errors.As(err, &certIsOver):
-		return tlsRefused(brokers, err)
+		return c.tlsRefused(err)
 	// A broker that hangs up at the first bytes of TLS expects none, or is restarting: what is held meanwhile goes out all
 	// the same. Without TLS it may also be a port whose broker is down (behind a proxy); the cause's own text asks whether
 	// TLS or SASL is missing.
 	case errors.As(err, &first) && c.tls != nil:
-		return tlsRefused(brokers, err)
+		return c.tlsRefused(err)
 	}
 	// Refused, unknown host, timeout, a broker that starts or stops: tried again, for ever.
 	return unreachable(brokers, text, err)

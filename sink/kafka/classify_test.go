@@ -40,7 +40,7 @@ func TestEveryErrorCodeIsClassified(t *testing.T) {
 			f := c.interruption(wrapped)
 			told = f.Code + " " + f.Class.String()
 		}
-		look := c.lookup("t", err)
+		look := c.lookup("t", 1, err)
 		fmt.Fprintf(&b, "%d %s: produce %s (%s), lookup %s %s\n", code, err.Message, v, told, look.Code, look.Class)
 		// What passes by itself is nobody's fault, but for three that say what passed: the topic went, or the bytes broke.
 		if err.Retriable && !slices.Contains([]*kerr.Error{kerr.CorruptMessage, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}, err) {
@@ -89,4 +89,26 @@ func TestWhatErrorsOfProducingMean(t *testing.T) {
 			require.Equal(t, class, c.connection("", err).Class, "%v", err)
 		}
 	}
+}
+
+// What a hint tells to run works as it stands: at the brokers of the configuration, with what this cluster has.
+func TestHintsNameTheBrokersAndWhatTheyCanDo(t *testing.T) {
+	plain := &config{Options: Options{Brokers: []string{"b1:9092", "b2:9092"}}}
+	for brokers, replicas := range map[int]string{0: "1", 1: "1", 2: "2", 3: "3", 9: "3"} {
+		require.Contains(t, plain.lookup("orders", brokers, kerr.UnknownTopicOrPartition).Hint,
+			"kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --create --topic orders --partitions 6 --replication-factor "+replicas+";")
+	}
+	require.Contains(t, plain.topicRefused("orders", nil).Hint, "kafka-acls.sh --bootstrap-server b1:9092,b2:9092 --add --allow-principal User:ANONYMOUS --producer --topic orders")
+	m := &event.Message{Topic: "orders"}
+	require.Contains(t, plain.tooLarge(m, 2000, 1000).Hint, "kafka-configs.sh --bootstrap-server b1:9092,b2:9092 --alter --topic orders --add-config max.message.bytes=2000")
+	require.Contains(t, plain.tlsRefused(nil).Hint, "-connect b1:9092")
+
+	login := &config{Options: Options{Brokers: []string{"b1:9092"}, SASL: SASL{Mechanism: "plain", User: "out tail", Password: "secret"}}}
+	for _, f := range []*event.Fault{login.topicMissing("orders", 1), login.topicRefused("orders", nil), login.producerRefused(nil), login.tooLarge(m, 2, 1)} {
+		require.Contains(t, f.Hint, "--bootstrap-server b1:9092 --command-config CLIENT.properties ", "the tools have to log in too")
+		require.NotContains(t, f.Error()+f.Hint, "secret")
+	}
+	require.Contains(t, login.producerRefused(nil).Hint, "--allow-principal 'User:out tail' ")
+	certificate := &config{Options: Options{Brokers: []string{"b1:9092"}, TLS: TLS{Enabled: true, Cert: "c.pem", Key: "k.pem"}}}
+	require.Contains(t, certificate.producerRefused(nil).Hint, "--command-config CLIENT.properties --add --allow-principal User:NAME ")
 }

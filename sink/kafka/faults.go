@@ -12,6 +12,35 @@ import (
 
 // The faults of this package, OT5001 to OT5049; one constructor each.
 
+// server is what Kafka's own tools take as --bootstrap-server, so that a hint can be copied. Where the cluster asks for TLS or a login, they
+// need a file that says how, and only the reader knows that one.
+func (c *config) server() string {
+	s := strings.Join(c.Brokers, ",")
+	if c.TLS.Enabled || c.SASL.Mechanism != "" {
+		s += " --command-config CLIENT.properties"
+	}
+	return s
+}
+
+// principal is whom the brokers take us for, as kafka-acls.sh names it.
+func (c *config) principal() string {
+	switch {
+	case c.SASL.Mechanism != "":
+		return shellWord("User:" + c.SASL.User)
+	case c.TLS.Enabled && c.TLS.Cert != "":
+		return "User:NAME" // what brokers make of a certificate's subject is their configuration
+	}
+	return "User:ANONYMOUS"
+}
+
+// shellWord quotes what a shell would not take as one word as it stands.
+func shellWord(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-@") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // unreachable: no broker answers. Waits for ever, degraded.
 func unreachable(brokers []string, text string, err error) *event.Fault {
 	return &event.Fault{
@@ -21,10 +50,10 @@ func unreachable(brokers []string, text string, err error) *event.Fault {
 }
 
 // tlsRefused: the handshake failed, or one side speaks TLS and the other does not.
-func tlsRefused(brokers []string, err error) *event.Fault {
+func (c *config) tlsRefused(err error) *event.Fault {
 	return &event.Fault{
-		Code: "OT5002", Class: event.Config, Op: "reach kafka", Place: strings.Join(brokers, ","), Text: "TLS was refused", Err: err,
-		Hint: "check sink.kafka.tls: enabled must fit the listener, ca must have signed the broker's certificate, server_name must be in it, cert and key must be known to the broker; try: openssl s_client -connect HOST:PORT",
+		Code: "OT5002", Class: event.Config, Op: "reach kafka", Place: strings.Join(c.Brokers, ","), Text: "TLS was refused", Err: err,
+		Hint: fmt.Sprintf("check sink.kafka.tls: enabled must fit the listener, ca must have signed the broker's certificate, server_name must be in it, cert and key must be known to the broker; try: openssl s_client -connect %s", c.Brokers[0]),
 	}
 }
 
@@ -36,26 +65,26 @@ func saslRefused(brokers []string, err error) *event.Fault {
 	}
 }
 
-// topicMissing: events wait until somebody creates it.
-func topicMissing(topic string) *event.Fault {
+// topicMissing: events wait until somebody creates it. brokers is how many the cluster has, so that what the hint says works there.
+func (c *config) topicMissing(topic string, brokers int) *event.Fault {
 	return &event.Fault{
 		Code: "OT5004", Class: event.Config, Op: "look up topic", Place: topic, Text: "the topic does not exist; what goes there waits",
-		Hint: fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server HOST:PORT --create --topic %s --partitions 6 --replication-factor 3; or set sink.kafka.create_topics", topic),
+		Hint: fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6 --replication-factor %d; or set sink.kafka.create_topics", c.server(), topic, min(max(brokers, 1), 3)),
 	}
 }
 
 // topicRefused: an ACL is missing.
-func topicRefused(topic string, err error) *event.Fault {
+func (c *config) topicRefused(topic string, err error) *event.Fault {
 	return &event.Fault{
 		Code: "OT5005", Class: event.Config, Op: "use topic", Place: topic, Text: "not authorised; what goes there waits", Err: err,
-		Hint: fmt.Sprintf("grant it: kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --producer --topic %s", topic),
+		Hint: fmt.Sprintf("grant it: kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --producer --topic %s", c.server(), c.principal(), topic),
 	}
 }
 
 // appendRefused: the broker takes nothing for this topic, for want of a right or because the two do not fit.
-func appendRefused(topic string, err error) *event.Fault {
+func (c *config) appendRefused(topic string, err error) *event.Fault {
 	if errors.Is(err, kerr.TopicAuthorizationFailed) {
-		return topicRefused(topic, err)
+		return c.topicRefused(topic, err)
 	}
 	return &event.Fault{
 		Code: "OT5018", Class: event.Config, Op: "use topic", Place: topic, Text: "the topic takes nothing that is sent so; what goes there waits", Err: err,
@@ -88,11 +117,11 @@ func headerInvalid(m *event.Message) *event.Fault {
 }
 
 // tooLarge: the record alone is above the topic's max.message.bytes.
-func tooLarge(m *event.Message, size, limit int) *event.Fault {
+func (c *config) tooLarge(m *event.Message, size, limit int) *event.Fault {
 	return &event.Fault{
 		Code: "OT5009", Class: event.Record, Op: "send", Place: where(m),
 		Text: fmt.Sprintf("the record takes %d bytes and the topic's max.message.bytes is %d", size, limit),
-		Hint: fmt.Sprintf("raise it: kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic %s --add-config max.message.bytes=%d (and replica.fetch.max.bytes of the brokers where needed)", m.Topic, size),
+		Hint: fmt.Sprintf("raise it: kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config max.message.bytes=%d (and replica.fetch.max.bytes of the brokers where needed)", c.server(), m.Topic, size),
 	}
 }
 
@@ -129,10 +158,10 @@ func otherCluster(was, is string) *event.Fault {
 }
 
 // producerRefused: the cluster does not let this user produce at all.
-func producerRefused(brokers []string, err error) *event.Fault {
+func (c *config) producerRefused(err error) *event.Fault {
 	return &event.Fault{
-		Code: "OT5013", Class: event.Config, Op: "start an idempotent producer", Place: strings.Join(brokers, ","), Text: "not authorised", Err: err,
-		Hint: "grant it: kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation IdempotentWrite --cluster",
+		Code: "OT5013", Class: event.Config, Op: "start an idempotent producer", Place: strings.Join(c.Brokers, ","), Text: "not authorised", Err: err,
+		Hint: fmt.Sprintf("grant it: kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation IdempotentWrite --cluster", c.server(), c.principal()),
 	}
 }
 

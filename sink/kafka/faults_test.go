@@ -58,7 +58,7 @@ func TestAMissingTopicIsHeldAndOthersGoOn(t *testing.T) {
 
 	f := r.code("OT5004")
 	require.Equal(t, event.Config, f.Class)
-	require.Contains(t, f.Hint, "--create --topic gone")
+	require.Contains(t, f.Hint, "--bootstrap-server "+strings.Join(c.ListenAddrs(), ",")+" --create --topic gone --partitions 6 --replication-factor 1;", "it has one broker")
 	require.NoError(t, r.ledger.Wait(r.ctx, func(l *sinktest.Ledger) bool { return l.IsAcked(3) && l.IsAcked(5) }))
 	require.Equal(t, []string{"000003", "000005"}, r.values("here"))
 	require.Equal(t, 2, r.ledger.Acks())

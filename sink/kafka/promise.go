@@ -103,7 +103,7 @@ func (s *Sink) broke(e *entry, err error) {
 		t.probing, t.probeTo = true, max(t.probeTo, e.seq)
 	case refusedTopic:
 		if t.refusals == 0 || !s.conditions[conditionTopic+t.name] {
-			s.raise(conditionTopic+t.name, appendRefused(t.name, err))
+			s.raise(conditionTopic+t.name, s.c.appendRefused(t.name, err))
 		}
 		t.refused = true
 	case recreatedTopic:

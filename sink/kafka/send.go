@@ -95,7 +95,7 @@ func (s *Sink) fits(e *entry) bool {
 	t, m := e.t, e.m
 	var f *event.Fault
 	if n := batchSize(m); n > t.limit {
-		f = tooLarge(m, n, t.limit)
+		f = s.c.tooLarge(m, n, t.limit)
 	} else if int(m.Partition) >= len(t.parts) {
 		f = partitionMissing(m, len(t.parts))
 	}

@@ -223,12 +223,12 @@ func (s *Sink) describe(ctx context.Context, client *kgo.Client, name string) (f
 	}
 	t := &resp.Topics[0]
 	if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-		return found{}, s.c.lookup(name, err)
+		return found{}, s.c.lookup(name, len(resp.Brokers), err)
 	}
 	// Brokers from 2.3 on say what we may do, so that a missing right is known before the first record. Others say nothing.
 	const write = 1 << int32(kmsg.ACLOperationWrite)
 	if ops := t.AuthorizedOperations; ops != math.MinInt32 && ops != 0 && ops&write == 0 {
-		return found{}, topicRefused(name, nil)
+		return found{}, s.c.topicRefused(name, nil)
 	}
 	if len(t.Partitions) == 0 {
 		return found{}, unreachable(s.c.Brokers, "topic "+name+" has no partitions yet", nil)
