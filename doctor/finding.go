@@ -95,6 +95,17 @@ type hidden struct {
 	sql   string // that gives it
 }
 
+// outside says what a start makes of what keeps us from the server: it has the same finding, under this code, and may wait for it to pass.
+func outside(f *event.Fault, startTimeout time.Duration) string {
+	switch {
+	case f == nil:
+		return "outtail cannot start; nothing else could be looked at"
+	case f.Immediate || f.Class != event.Environment:
+		return "a start stops here (" + f.Code + "); nothing else could be looked at"
+	}
+	return fmt.Sprintf("a start says %s, tries again for start_timeout (%s) and then ends with exit code 3; an outtail that runs tries again for ever. Nothing else could be looked at", f.Code, startTimeout)
+}
+
 // list gathers findings.
 type list []Finding
 

@@ -19,8 +19,8 @@ type myAsk struct {
 }
 
 // unreachable is what keeps a start from the server, as it would say it.
-func unreachable(err error) *Finding {
-	f := &Finding{Severity: Error, Code: codeReach, Found: plainCause(err), Why: "outtail cannot start; nothing else could be looked at", Repair: "check host and port, and that the server runs and listens there"}
+func (o *MySQL) unreachable(err error) *Finding {
+	f := &Finding{Severity: Error, Code: codeReach, Found: plainCause(err), Why: outside(event.AsFault(err), o.StartTimeout), Repair: "check host and port, and that the server runs and listens there"}
 	if fault := event.AsFault(err); fault != nil {
 		f.Found, f.Repair = fault.Text, fault.Hint
 		if fault.Err != nil {
@@ -59,7 +59,7 @@ func denied(err error) bool {
 func collectMySQL(ctx context.Context, o *MySQL) (*myFacts, *Finding) {
 	conn, encrypted, err := o.Connect(ctx)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, o.unreachable(err)
 	}
 	defer func() { _ = conn.Close() }()
 	until, ok := ctx.Deadline()

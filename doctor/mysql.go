@@ -29,7 +29,9 @@ type MySQL struct {
 	ReplicaHost string
 	Start       string // now, earliest, gtid, position or empty
 	RowLimit    int64
-	Stored      Stored
+	// StartTimeout is how long a start waits for a server that it does not reach.
+	StartTimeout time.Duration
+	Stored       Stored
 	// Resume asks the server whether a session could go on after the stored position, as a start would: the Safety fault that a
 	// start would stop with, or why it could not be asked.
 	Resume func(context.Context, event.Checkpoint) error

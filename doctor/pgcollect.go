@@ -28,7 +28,11 @@ func collectPostgres(ctx context.Context, o *Postgres) (*pgFacts, *Finding) {
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {
-		f := pgUnreachable(o, pgRefusalOf(err))
+		r := pgRefusalOf(err)
+		if o.Refused != nil {
+			r.Fault = o.Refused(err)
+		}
+		f := pgUnreachable(o, r)
 		return nil, &f
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()

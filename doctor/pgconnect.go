@@ -59,7 +59,7 @@ func pgRefusalOf(err error) *pgRefusal {
 
 // pgUnreachable tells why there is no ordinary connection.
 func pgUnreachable(o *Postgres, r *pgRefusal) Finding {
-	f := Finding{Severity: Error, Code: codeReach, Why: "outtail cannot start; nothing else could be looked at"}
+	f := Finding{Severity: Error, Code: codeReach, Why: outside(r.Fault, o.StartTimeout)}
 	said := ": " + r.Text
 	switch {
 	case r.State == "08P01", strings.Contains(r.Text, "unsupported startup parameter"):

@@ -25,7 +25,11 @@ type Postgres struct {
 	Create       bool
 	FailoverSlot bool
 	Start        string // now, earliest or empty
-	Stored       Stored
+	// StartTimeout is how long a start waits for a server that it does not reach.
+	StartTimeout time.Duration
+	// Refused is what a start makes of an error of connecting. May be nil.
+	Refused func(error) *event.Fault
+	Stored  Stored
 	// Resume asks the server whether a session could go on after the stored position, as a start would: the Safety fault that a
 	// start would end with, or another error where it could not be asked. May be nil.
 	Resume func(context.Context) error
@@ -86,6 +90,7 @@ type pgFacts struct {
 type pgRefusal struct {
 	State string // SQLSTATE, "" where no server answered
 	Text  string
+	Fault *event.Fault // what a start makes of it, where that is known
 }
 
 // pgSlot is a row of pg_replication_slots, read as JSON so that one statement serves all versions.

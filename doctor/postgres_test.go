@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/outtail/outtail/event"
 )
 
@@ -63,19 +65,19 @@ func TestJudgePostgres(t *testing.T) {
 			f.Slot, f.Slots, f.Stored = nil, 10, event.Checkpoint{}
 		}, one(expectation{Error, codeRoom, "replication slots", "max_replication_slots = 20"})},
 		{"no REPLICATION", func(_ *Postgres, f *pgFacts) {
-			f.Replication, f.Refused = false, &pgRefusal{"42501", "permission denied to start WAL sender"}
+			f.Replication, f.Refused = false, &pgRefusal{State: "42501", Text: "permission denied to start WAL sender"}
 		}, one(expectation{Error, codeReplication, "may not use replication", `ALTER ROLE "outtail" WITH REPLICATION;`})},
 		{"a password that expires", func(_ *Postgres, f *pgFacts) { f.Expires = 72 * time.Hour }, one(expectation{Warning, codeReplication, "expires in", `ALTER ROLE "outtail" VALID UNTIL 'infinity';`})},
 		{"a password that expires next year", func(_ *Postgres, f *pgFacts) { f.Expires = 9000 * time.Hour }, nil},
 		{"few connections", func(_ *Postgres, f *pgFacts) { f.Connections = 2 }, one(expectation{Warning, codeReplication, "2 connections", `ALTER ROLE "outtail" CONNECTION LIMIT 12;`})},
 		{"pg_hba", func(_ *Postgres, f *pgFacts) {
-			f.Refused = &pgRefusal{"28000", "no pg_hba.conf entry for replication connection"}
+			f.Refused = &pgRefusal{State: "28000", Text: "no pg_hba.conf entry for replication connection"}
 		}, one(expectation{Error, codeReplication, "pg_hba", "host  shop  outtail"})},
 		{"a pooler", func(_ *Postgres, f *pgFacts) {
-			f.Refused = &pgRefusal{"08P01", "unsupported startup parameter: replication"}
+			f.Refused = &pgRefusal{State: "08P01", Text: "unsupported startup parameter: replication"}
 		}, one(expectation{Error, codeReplication, "pooler", "host and port"})},
 		{"a pooler that ignores the parameter", func(_ *Postgres, f *pgFacts) {
-			f.Refused = &pgRefusal{"42601", `syntax error at or near "IDENTIFY_SYSTEM"`}
+			f.Refused = &pgRefusal{State: "42601", Text: `syntax error at or near "IDENTIFY_SYSTEM"`}
 		}, one(expectation{Error, codeReplication, "pooler", "host and port"})},
 		{"no publication", func(_ *Postgres, f *pgFacts) { f.Publication = nil }, one(expectation{Error, codePublication, "does not exist", `CREATE PUBLICATION "outtail_orders" FOR TABLE "public"."outbox" WITH (publish = 'insert'`})},
 		{"no publication yet", func(o *Postgres, f *pgFacts) {
@@ -226,18 +228,35 @@ func TestPostgresUnreachable(t *testing.T) {
 		said          pgRefusal
 		found, repair string
 	}{
-		"a pooler":        {pgRefusal{"08P01", "unsupported startup parameter: search_path"}, "pooler", "host and port"},
-		"pg_hba":          {pgRefusal{"28000", "no pg_hba.conf entry for host"}, "from here", "pg_reload_conf"},
-		"a password":      {pgRefusal{"28P01", "password authentication failed"}, "refuses the user", `ALTER ROLE "outtail"`},
-		"no database":     {pgRefusal{"3D000", ""}, "does not exist", "database"},
-		"no connection":   {pgRefusal{"53300", ""}, "no connection left", "max_connections"},
-		"starting":        {pgRefusal{"57P03", "starting"}, "starting up", "wait"},
-		"TLS":             {pgRefusal{"", "server refused TLS connection"}, "TLS", "tls.mode"},
-		"nobody is there": {pgRefusal{"", "connection refused"}, "cannot be reached", "pg_isready -h db -p 5432"},
+		"a pooler":        {pgRefusal{State: "08P01", Text: "unsupported startup parameter: search_path"}, "pooler", "host and port"},
+		"pg_hba":          {pgRefusal{State: "28000", Text: "no pg_hba.conf entry for host"}, "from here", "pg_reload_conf"},
+		"a password":      {pgRefusal{State: "28P01", Text: "password authentication failed"}, "refuses the user", `ALTER ROLE "outtail"`},
+		"no database":     {pgRefusal{State: "3D000", Text: ""}, "does not exist", "database"},
+		"no connection":   {pgRefusal{State: "53300", Text: ""}, "no connection left", "max_connections"},
+		"starting":        {pgRefusal{State: "57P03", Text: "starting"}, "starting up", "wait"},
+		"TLS":             {pgRefusal{State: "", Text: "server refused TLS connection"}, "TLS", "tls.mode"},
+		"nobody is there": {pgRefusal{State: "", Text: "connection refused"}, "cannot be reached", "pg_isready -h db -p 5432"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options()
 			expect(t, list{pgUnreachable(&o, &c.said)}, expectation{Error, codeReach, c.found, c.repair})
 		})
 	}
+}
+
+// Who looks while a server starts is told what a start would say, and how long that one would wait.
+func TestWhatAStartMakesOfAServerThatIsNotThere(t *testing.T) {
+	o := options()
+	o.StartTimeout = 30 * time.Second
+	starting := pgRefusal{State: "57P03", Text: "the database system is starting up", Fault: &event.Fault{Code: "OT2004", Class: event.Environment}}
+	f := pgUnreachable(&o, &starting)
+	require.Equal(t, Error, f.Severity)
+	require.Contains(t, f.Why, "a start says OT2004, tries again for start_timeout (30s) and then ends with exit code 3")
+	starting.Fault.Immediate = true
+	require.Contains(t, pgUnreachable(&o, &starting).Why, "a start stops here (OT2004)")
+
+	my := MySQL{StartTimeout: time.Minute}
+	f = *my.unreachable(&event.Fault{Code: "OT3001", Class: event.Environment, Text: "the server cannot be reached", Hint: "check host and port"})
+	require.Equal(t, "the server cannot be reached", f.Found)
+	require.Contains(t, f.Why, "a start says OT3001, tries again for start_timeout (1m0s)")
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/outtail/outtail/event"
 )
@@ -110,10 +111,17 @@ func faultNoAnswer() *event.Fault {
 		Hint: "look at the server and at what lies between; start_timeout is how long it is waited for"}
 }
 
-func faultStartTimeout(cause *event.Fault) *event.Fault {
+func faultStartTimeout(cause *event.Fault, timeout time.Duration) *event.Fault {
 	f := *cause
 	f.Class, f.Immediate = event.Environment, true
-	f.Text = joinText(f.Text, "gave up after start_timeout")
+	f.Text = joinText(f.Text, fmt.Sprintf("gave up after start_timeout (%s)", timeout))
+	return &f
+}
+
+// faultStarting is what holds up a start, with how long that is waited for.
+func faultStarting(cause *event.Fault, timeout time.Duration) *event.Fault {
+	f := *cause
+	f.Text = joinText(f.Text, fmt.Sprintf("tried again for start_timeout (%s)", timeout))
 	return &f
 }
 

@@ -358,7 +358,10 @@ func (p *Pipeline) sessions(ctx context.Context) error {
 			told = f
 		}
 		if first && time.Since(began) >= p.opts.StartTimeout {
-			return faultStartTimeout(cmp.Or(told, f))
+			return faultStartTimeout(cmp.Or(told, f), p.opts.StartTimeout)
+		}
+		if first && !f.Standby {
+			f = faultStarting(f, p.opts.StartTimeout)
 		}
 		p.Condition("source", faultSourceLost(f))
 		d := wait.next()

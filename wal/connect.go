@@ -133,6 +133,9 @@ func (o *Options) connect(ctx context.Context, p purpose) (*pgconn.PgConn, error
 	return conn, nil
 }
 
+// ConnectFault says what a start makes of an error of connecting to the server, for others that connect as it does.
+func ConnectFault(o Options, err error) *event.Fault { return o.connectFault(err) }
+
 // connectFault classifies why there is no connection. What time may mend (a server that starts, a password that is being
 // rotated) is an Environment fault that is tried until start_timeout; what needs a statement is Immediate.
 func (o *Options) connectFault(err error) *event.Fault {
@@ -156,7 +159,7 @@ func (o *Options) connectFault(err error) *event.Fault {
 			f.Code, f.Text = CodeNotReady, "the server has no connection left"
 			f.Hint = "raise max_connections and max_wal_senders, or end what is not needed"
 		case stateCannotConnectNow:
-			f.Code, f.Text, f.Hint = CodeNotReady, "the server is starting up, shutting down or recovering", "wait; it is tried again"
+			f.Code, f.Text, f.Hint = CodeNotReady, "the server is starting up, shutting down or recovering", "wait, it is tried again; if it stays so, the server's log tells more"
 		default:
 			f.Code, f.Text, f.Hint = CodeNotReady, "the server refuses the connection", "the server's log tells more"
 		}
@@ -168,7 +171,7 @@ func (o *Options) connectFault(err error) *event.Fault {
 		return f
 	}
 	f.Code, f.Text = CodeUnreachable, "the server cannot be reached"
-	f.Hint = "is it running, and are host and port right? try: pg_isready -h HOST -p PORT"
+	f.Hint = fmt.Sprintf("is it running, and are host and port right? try: pg_isready -h %s -p %d", o.Host, o.Port)
 	return f
 }
 

@@ -104,7 +104,7 @@ func (c *cli) examine(ctx context.Context, cfg *config.Config, p config.Pipeline
 	stored := func(ctx context.Context) (event.Checkpoint, error) { return storedOf(ctx, cfg, p) }
 	bounded(func(ctx context.Context) doctor.Part {
 		if p.Source.Kind == event.Postgres {
-			return doctor.CheckPostgres(ctx, doctorPostgres(p, stored))
+			return doctor.CheckPostgres(ctx, doctorPostgres(cfg, p, stored))
 		}
 		return doctor.CheckMySQL(ctx, doctorMySQL(cfg, p, stored))
 	})
@@ -132,12 +132,13 @@ func storedOf(ctx context.Context, cfg *config.Config, p config.Pipeline) (cp ev
 	return cp, err
 }
 
-func doctorPostgres(p config.Pipeline, stored doctor.Stored) doctor.Postgres {
+func doctorPostgres(cfg *config.Config, p config.Pipeline, stored doctor.Stored) doctor.Postgres {
 	o := walOptions(p, slog.New(slog.DiscardHandler))
 	return doctor.Postgres{
 		Host: o.Host, Port: o.Port, User: o.User, Password: o.Password, Database: o.Database, TLS: doctor.TLS(o.TLS),
 		Slot: o.Slot, Publication: o.Publication, Tables: o.Tables, Columns: o.Columns, Create: o.Create, FailoverSlot: o.FailoverSlot,
-		Start: o.Start, Stored: stored, Resume: func(ctx context.Context) error { return wal.CheckResume(ctx, o, stored) },
+		Start: o.Start, StartTimeout: cfg.StartTimeout, Refused: func(err error) *event.Fault { return wal.ConnectFault(o, err) },
+		Stored: stored, Resume: func(ctx context.Context) error { return wal.CheckResume(ctx, o, stored) },
 	}
 }
 
@@ -147,7 +148,8 @@ func doctorMySQL(cfg *config.Config, p config.Pipeline, stored doctor.Stored) do
 	return doctor.MySQL{
 		Kind: o.Kind, Host: o.Host, Port: o.Port, User: o.User, Database: o.Database,
 		Connect: func(ctx context.Context) (*client.Conn, bool, error) { return binlog.Connect(ctx, o) },
-		Tables:  o.Tables, Columns: o.Columns, ReplicaID: id, ReplicaUUID: uuid, ReplicaHost: o.ReportHost(), Start: o.Start.Mode, RowLimit: int64(o.RowLimit), Stored: stored,
+		Tables:  o.Tables, Columns: o.Columns, ReplicaID: id, ReplicaUUID: uuid, ReplicaHost: o.ReportHost(), Start: o.Start.Mode, RowLimit: int64(o.RowLimit),
+		StartTimeout: cfg.StartTimeout, Stored: stored,
 		Resume: func(ctx context.Context, cp event.Checkpoint) error { return binlog.CheckResume(ctx, o, cp) },
 		Changes: func(ctx context.Context, cp event.Checkpoint) (out []doctor.ColumnsChange, err error) {
 			changes, err := binlog.CheckColumns(ctx, o, cp)
