@@ -126,6 +126,11 @@ func (m *Metrics) Filtered(pipeline, reason string, events int) {
 	m.counters[eventsFiltered].WithLabelValues(pipeline, reason).Add(float64(events))
 }
 
+// HeadersSkipped counts headers of rows that were left out of their messages.
+func (m *Metrics) HeadersSkipped(pipeline string, headers int) {
+	m.of(pipeline).headersSkipped.Add(float64(headers))
+}
+
 // Sent counts messages handed to the client.
 func (m *Metrics) Sent(pipeline, topic string, events int) {
 	m.of(pipeline).topic(topic).sent.Add(float64(events))

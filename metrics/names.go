@@ -23,6 +23,7 @@ const (
 	reconnects     = "outtail_source_reconnects_total"
 	eventsRead     = "outtail_events_read_total"
 	eventsFiltered = "outtail_events_filtered_total"
+	headersSkipped = "outtail_headers_skipped_total"
 	messagesSent   = "outtail_messages_sent_total"
 	messagesAcked  = "outtail_messages_acked_total"
 	sendErrors     = "outtail_send_errors_total"
@@ -60,8 +61,8 @@ func Table() []Metric {
 		},
 		{
 			Name: pipelineState, Type: gauge, Labels: []string{"state"}, Unit: "0 or 1",
-			Tells: "1 for the state the pipeline is in, 0 for the others.",
-			Do:    "degraded: read the reason at /readyz. failed: a person must decide; the log's last Error names the ways out.",
+			Tells: "1 for the state the pipeline is in, 0 for the others: `starting` (connecting for the first time), `streaming`, `degraded` (alive, and something holds it up), `paused` (told to wait; nothing does so in this version), `draining` (told to stop, waits for acknowledgements), `stopped`, `failed`.",
+			Do:    "starting for long: the source does not answer, /readyz says why. degraded: read the reason at /readyz. failed: a person must decide; the log's last Error names the ways out.",
 		},
 		{
 			Name: lagSeconds, Type: gauge, Unit: "seconds",
@@ -97,6 +98,11 @@ func Table() []Metric {
 			Name: eventsFiltered, Type: counter, Labels: []string{"reason"}, Unit: "events",
 			Tells: "What is not sent: `dropped` by a rule; `skipped` by a policy or a person, `expired` by dead_letters.retention; rows of an outbox table that were `updated` (UPDATE, REPLACE, ON DUPLICATE KEY UPDATE) or `deleted` (MySQL, MariaDB); rows of the past of a versioned table, `history` (MariaDB).",
 			Do:    "`dropped`, more than expected: read the routes with `outtail validate`. `updated`: whoever writes rewrites events instead of inserting them; see `on_update`.",
+		},
+		{
+			Name: headersSkipped, Type: counter, Unit: "headers",
+			Tells: "Headers of rows (role headers) that were left out of their messages, because outtail writes a header of that name itself (id, event_type, source and others).",
+			Do:    "Above 0: whoever writes the outbox expects them in the message. Rename them there, or map the role whose header it is.",
 		},
 		{
 			Name: messagesSent, Type: counter, Labels: []string{"topic"}, Unit: "messages",

@@ -14,7 +14,7 @@ import (
 // perPipeline holds a pipeline's series, resolved once: resolving labels costs a hash and a lock, which is too much per
 // event.
 type perPipeline struct {
-	read, unknown, reconnects                     prometheus.Counter
+	read, unknown, reconnects, headersSkipped     prometheus.Counter
 	commitToAck, sendToAck, save                  prometheus.Observer
 	inflightEvents, inflightBytes, oldestUnacked  prometheus.Gauge
 	lagSeconds, lagBytes, retained, retentionLeft prometheus.Gauge
@@ -32,7 +32,7 @@ func (m *Metrics) newPipeline(name string) *perPipeline {
 	g := func(metric string) prometheus.Gauge { return m.gauges[metric].WithLabelValues(name) }
 	h := func(metric string) prometheus.Observer { return m.histos[metric].WithLabelValues(name) }
 	p := &perPipeline{
-		read: c(eventsRead), unknown: c(sendUnknown), reconnects: c(reconnects),
+		read: c(eventsRead), unknown: c(sendUnknown), reconnects: c(reconnects), headersSkipped: c(headersSkipped),
 		commitToAck: h(commitToAck), sendToAck: h(sendToAck), save: h(saveSeconds),
 		inflightEvents: g(inflightEvents), inflightBytes: g(inflightBytes), oldestUnacked: g(oldestUnacked),
 		lagSeconds: g(lagSeconds), lagBytes: g(lagBytes), retained: g(retainedBytes), retentionLeft: g(retentionLeft),

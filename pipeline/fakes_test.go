@@ -301,6 +301,7 @@ type nothing struct{}
 func (nothing) State(string, State)                          {}
 func (nothing) Read(string, int)                             {}
 func (nothing) Filtered(string, string, int)                 {}
+func (nothing) HeadersSkipped(string, int)                   {}
 func (nothing) Sent(string, string, int)                     {}
 func (nothing) Acked(string, string, int)                    {}
 func (nothing) SendError(string, event.Class)                {}

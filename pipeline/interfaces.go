@@ -137,6 +137,8 @@ type Observer interface {
 	State(pipeline string, s State)
 	Read(pipeline string, events int)
 	Filtered(pipeline, reason string, events int)
+	// HeadersSkipped counts headers of rows that were left out of their messages, because outtail writes a header of that name.
+	HeadersSkipped(pipeline string, headers int)
 	Sent(pipeline, topic string, events int)
 	Acked(pipeline, topic string, events int)
 	SendError(pipeline string, c event.Class)

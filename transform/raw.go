@@ -3,7 +3,6 @@ package transform
 import (
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -34,22 +33,21 @@ const (
 )
 
 // Raw makes messages of format raw: the payload's bytes as the value (I7), everything else in headers. It cuts what it
-// makes from blocks that are never reused, so a message stays valid for as long as its batch does. One goroutine; Skipped
-// may be called from any.
+// makes from blocks that are never reused, so a message stays valid for as long as its batch does. One goroutine.
 type Raw struct {
+	// Skipped, where not nil, is told how many of a row's own headers were left out because outtail writes a header of that name
+	// itself. Set it before the first Transform.
+	Skipped func(headers int)
+
 	mem     arena.Arena
 	headers []event.Header // the rest of the current block
 	names   map[string]string
 	scanner rowheaders.Scanner
-	skipped atomic.Uint64
 	scratch []byte
 }
 
 // NewRaw makes a transformer for one pipeline.
 func NewRaw() *Raw { return &Raw{names: map[string]string{}} }
-
-// Skipped counts the rows' own headers that were left out because outtail writes a header of that name itself.
-func (t *Raw) Skipped() uint64 { return t.skipped.Load() }
 
 // Transform fills in Value, Headers, Timestamp, Commit, Place and Size; the rest of the message is the router's. An error
 // is a Record fault. Value and headers may alias the batch.
@@ -117,9 +115,10 @@ func (t *Raw) source(ev *event.Event) []byte {
 func (t *Raw) rowHeaders(h []event.Header, text []byte, traced bool) ([]event.Header, error) {
 	s := &t.scanner
 	s.Reset(text)
+	skipped := 0
 	for s.Next() {
 		if reserved(s.Name, traced) {
-			t.skipped.Add(1)
+			skipped++
 			continue
 		}
 		if s.Kind == rowheaders.Null {
@@ -127,7 +126,11 @@ func (t *Raw) rowHeaders(h []event.Header, text []byte, traced bool) ([]event.He
 		}
 		h = append(h, event.Header{Name: t.name(s.Name), Value: s.Value})
 	}
-	return h, s.Err()
+	err := s.Err()
+	if skipped > 0 && err == nil && t.Skipped != nil {
+		t.Skipped(skipped)
+	}
+	return h, err
 }
 
 func reserved(name []byte, traced bool) bool {

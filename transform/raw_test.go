@@ -96,24 +96,26 @@ func TestThePayloadTravelsByteForByte(t *testing.T) {
 }
 
 func TestARowsOwnHeaderOfAReservedNameIsSkippedAndCounted(t *testing.T) {
-	raw := NewRaw()
+	raw, skipped := NewRaw(), 0
+	raw.Skipped = func(headers int) { skipped += headers }
 	var m event.Message
 	require.NoError(t, raw.Transform(eventOf(roles{
 		event.ID:      "e-1",
 		event.Headers: `{"id":"x","source":"x","occurred_at":null,"event_version":1,"\u0069d":"x","Id":"kept","traceparent":"own"}`,
 	}), &m))
 	require.Equal(t, []string{"id=e-1", "source=postgres/outtail_orders/0/16B3748#12", "Id=kept", "traceparent=own"}, lines(m.Headers))
-	require.EqualValues(t, 5, raw.Skipped())
+	require.Equal(t, 5, skipped)
 }
 
 func TestAMappedTraceparentWinsOverTheRowsOwn(t *testing.T) {
-	raw := NewRaw()
+	raw, skipped := NewRaw(), 0
+	raw.Skipped = func(headers int) { skipped += headers }
 	var m event.Message
 	require.NoError(t, raw.Transform(eventOf(roles{
 		event.Headers: `{"traceparent":"own","a":"b"}`, event.TraceParent: "mapped",
 	}), &m))
 	require.Equal(t, []string{"source=postgres/outtail_orders/0/16B3748#12", "a=b", "traceparent=mapped"}, lines(m.Headers))
-	require.EqualValues(t, 1, raw.Skipped())
+	require.Equal(t, 1, skipped)
 }
 
 func TestTimestampsThatBrokersRefuseGiveWayToTheCommitTime(t *testing.T) {

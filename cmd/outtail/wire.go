@@ -40,9 +40,11 @@ func (p *process) build(c config.Pipeline) (*pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
+	raw := transform.NewRaw()
+	raw.Skipped = func(headers int) { p.observer.HeadersSkipped(c.Name, headers) }
 	p.store.DeadLetters().Limit(c.Name, checkpoint.DeadLetterLimits{MaxEvents: c.DeadLetters.MaxEvents, MaxBytes: int64(c.DeadLetters.MaxBytes)})
 	pl := pipeline.New(pipeline.Options{
-		Name: c.Name, Router: route{rt}, Transformer: transform.NewRaw(), Store: p.store, Committer: p.committer,
+		Name: c.Name, Router: route{rt}, Transformer: raw, Store: p.store, Committer: p.committer,
 		Observer: p.observer, Log: p.log, InFlightEvents: c.Limits.InFlightEvents, InFlightBytes: int64(c.Limits.InFlightBytes),
 		MaxRate:     float64(c.Limits.MaxRate),
 		DeadLetters: p.store.DeadLetters(), Columns: c.Columns, StartTimeout: p.cfg.StartTimeout, DrainTimeout: c.DrainTimeout, Version: version,
