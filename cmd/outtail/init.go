@@ -21,9 +21,11 @@ func newInit(c *cli) *cobra.Command {
 		Use:   "init --source postgres|mysql|mariadb",
 		Short: "Print the outbox table, the grants and a commented configuration",
 		Long: `Prints a configuration to begin with. The SQL for the outbox table and the grants stands in front of it as comments,
-so that the whole is a valid configuration file; --sql prints the SQL alone. With --messages the outbox needs no table: a
+so that the whole is a valid configuration file; --sql prints the SQL alone, which may be piped into a client: it leaves no user with
+a password that others know, and what is left to do is repeated on stderr. With --messages the outbox needs no table: a
 function writes events into the log (Postgres 14 and newer).`,
 		Example: `  outtail init --source postgres > outtail.yaml
+  outtail init --source postgres --sql | psql shop
   outtail init --source mysql --sql | mysql shop`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -37,7 +39,10 @@ function writes events into the log (Postgres 14 and newer).`,
 			if err != nil {
 				return err
 			}
-			return tell(c.stdout, text)
+			if err := tell(c.stdout, text); err != nil || !onlySQL {
+				return err
+			}
+			return tell(c.stderr, leftToDo(text))
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "postgres, mysql or mariadb (required)")
@@ -47,6 +52,14 @@ function writes events into the log (Postgres 14 and newer).`,
 	cmd.MarkFlagsMutuallyExclusive("sql", "config-only")
 	_ = cmd.MarkFlagRequired("source")
 	return cmd
+}
+
+// leftToDo is the end of the SQL, which says what a person has to do behind it; a client that is fed with the SQL does not show it.
+func leftToDo(sql string) string {
+	if at := strings.Index(sql, "-- Left to do"); at >= 0 {
+		return sql[at:]
+	}
+	return ""
 }
 
 func initText(kind string, messages, onlySQL, onlyConfig bool) (string, error) {

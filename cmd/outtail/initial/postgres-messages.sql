@@ -10,9 +10,13 @@ $$;
 -- BEGIN; UPDATE …; SELECT outtail_emit('order', '4711', 'order.created', '{"total": 12.50}'); COMMIT;
 
 -- As a superuser. postgresql.conf needs wal_level = logical (a restart), and room in max_replication_slots and max_wal_senders:
-CREATE ROLE outtail WITH LOGIN REPLICATION PASSWORD 'choose one';
+CREATE ROLE outtail WITH LOGIN REPLICATION;
 
--- Either let outtail create the slot (create: true) and do only this (a stream needs a publication, also an empty one):
+-- A stream needs a publication, also an empty one:
 CREATE PUBLICATION outtail_orders WITH (publish = 'insert');
--- or also create the slot yourself, before the first event that matters, and set create: false:
--- SELECT pg_create_logical_replication_slot('outtail_orders', 'pgoutput');
+
+-- Left to do:
+-- 1. The role has no password, so nobody can log in as it. Give it one, and outtail the same as PGPASSWORD:
+--    ALTER ROLE outtail PASSWORD '…';   (in psql: \password outtail, which keeps it out of logs)
+-- 2. Events are sent from the slot's creation on. outtail creates it at its first start (create: true). To have them sent from now on:
+--    SELECT pg_create_logical_replication_slot('outtail_orders', 'pgoutput');
