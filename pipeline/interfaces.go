@@ -63,6 +63,12 @@ type Sink interface {
 	Close() error
 }
 
+// Measurer is a Sink that can say, without sending, that it would refuse a message for its own sake. nil also where it cannot tell in
+// time: sending finds out. A Record fault.
+type Measurer interface {
+	Fits(ctx context.Context, m *event.Message) error
+}
+
 // Acks is how a sink answers. Reopened takes an ack back before an acked message is sent again: legal because a lower
 // event is unacked, so that the prefix has not passed it.
 type Acks interface {

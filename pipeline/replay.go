@@ -368,6 +368,23 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 	return nil
 }
 
+// Fits says why a parked event, as it is given with its row, would be refused if it were replayed now; topic is as in Replay. nil where
+// nothing is known against it. Nothing is sent or changed.
+func (p *Pipeline) Fits(ctx context.Context, e *event.Parked, topic string) error {
+	ev := &event.Event{Tx: &event.Tx{ID: e.Tx, Source: e.Source, Commit: e.Commit}, Index: e.Index, Table: e.Table, Row: *e.Row, Size: int(e.Size)}
+	m := &event.Message{Partition: -1, Commit: e.Commit, Size: ev.Size}
+	p.sending.Lock() // router and transformer are one goroutine's at a time
+	err := p.prepareAgain(e, ev, m, topic)
+	p.sending.Unlock()
+	if err != nil {
+		return err
+	}
+	if sink, ok := p.opts.Sink.(Measurer); ok {
+		return sink.Fits(ctx, m)
+	}
+	return nil
+}
+
 func (p *Pipeline) prepareAgain(e *event.Parked, ev *event.Event, m *event.Message, topic string) error {
 	d, err := p.prepare(ev, m)
 	if topic != "" && (err != nil || d == Drop) {

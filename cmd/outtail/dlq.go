@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,6 +29,8 @@ func newDLQ(c *cli) *cobra.Command {
 		Short: "List, replay and skip parked events",
 		Long: `Events that could not be delivered for their own sake wait in the dead-letter store, and with policy park everything of their
 aggregates behind them. These commands ask the running process; where none runs they use the file, all but replay.`,
+		Example: `  outtail dlq list -c outtail.yaml
+  outtail dlq replay -c outtail.yaml --all --reason "limit raised"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -46,6 +49,11 @@ func (d *deadPick) flags(cmd *cobra.Command, otherwise string) {
 	fl := cmd.Flags()
 	fl.StringVar(&d.f.Pipeline, "pipeline", "", "`NAME` of the pipeline (default: "+otherwise+")")
 	fl.StringVar(&d.f.ID, "id", "", "event `ID`")
+	fl.Func("number", "`NUMBER` of the entry, as dlq list shows it: where an id is kept more than once, or there is none", func(s string) error {
+		n, err := strconv.ParseInt(s, 10, 64)
+		d.f.Number = &n
+		return err
+	})
 	fl.StringVar(&d.f.Aggregate, "aggregate", "", "`TYPE/ID`, or ID, of an aggregate")
 	fl.StringVar(&d.f.Code, "code", "", "`CODE` of the error, such as OT5009")
 	fl.StringVar(&d.f.Class, "class", "", "`CLASS` of the error")
@@ -211,7 +219,7 @@ func (c *cli) listDead(ctx context.Context, cfg *config.Config, names []string, 
 	n, behind, free := 0, 0, 0
 	err := pick.each(ctx, cfg, names, false, func(e *deadEntry) error {
 		if n == 0 {
-			fmt.Fprintln(w, "PIPELINE\tPARKED\tID\tAGGREGATE\tTOPIC\tTRIES\tWHY")
+			fmt.Fprintln(w, "PIPELINE\tNUMBER\tPARKED\tID\tAGGREGATE\tTOPIC\tTRIES\tWHY")
 		}
 		n++
 		why := strings.TrimSpace(e.Code + " " + e.Text)
@@ -223,7 +231,7 @@ func (c *cli) listDead(ctx context.Context, cfg *config.Config, names []string, 
 			behind++
 			why = "waits behind another"
 		}
-		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.Pipeline, e.ParkedAt.UTC().Format(time.RFC3339), e.ID, e.Aggregate, e.Topic, e.Tries, why)
+		_, err := fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", e.Pipeline, e.Number, e.ParkedAt.UTC().Format(time.RFC3339), cell(e.ID), cell(e.Aggregate), cell(e.Topic), e.Tries, cell(why))
 		return err
 	})
 	if err != nil {
@@ -246,7 +254,7 @@ func newDLQShow(c *cli) *cobra.Command {
 	var pick deadPick
 	var payload bool
 	cmd := &cobra.Command{
-		Use:   "show -c FILE --id ID",
+		Use:   "show -c FILE (--id ID | --number NUMBER)",
 		Short: "Show one parked event",
 		Long:  "Shows what is known of it. Its payload, headers and key, which may be confidential, are shown with --payload only.",
 		Example: `  outtail dlq show -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01
@@ -266,7 +274,7 @@ func newDLQShow(c *cli) *cobra.Command {
 				return err
 			}
 			if len(all) == 0 {
-				return &event.Fault{Code: "OT0015", Class: event.Usage, Op: "show a parked event", Place: pick.f.ID, Text: "no parked event has this id",
+				return &event.Fault{Code: "OT0015", Class: event.Usage, Op: "show a parked event", Place: pick.f.ID, Text: "no parked event is picked",
 					Hint: "outtail dlq list shows those that there are"}
 			}
 			return c.printJSON(all)
@@ -275,7 +283,7 @@ func newDLQShow(c *cli) *cobra.Command {
 	c.configFlag(cmd)
 	pick.flags(cmd, "the only one, or all")
 	cmd.Flags().BoolVar(&payload, "payload", false, "show payload, headers and key too")
-	_ = cmd.MarkFlagRequired("id")
+	cmd.MarkFlagsOneRequired("id", "number")
 	return cmd
 }
 
@@ -340,7 +348,7 @@ replayed. The audit keeps who did it and why.`,
 			}
 			for _, w := range a.Waiting {
 				if err := tell(c.stdout, fmt.Sprintf("%d events of %s still wait; send them: outtail dlq replay -c %s --pipeline %s --aggregate '%s' --reason …\n",
-					w.Events, w.Aggregate, c.configFile, q.Pipeline, w.Aggregate)); err != nil {
+					w.Events, cell(w.Aggregate), c.configFile, q.Pipeline, cell(w.Aggregate))); err != nil {
 					return err
 				}
 			}
@@ -367,10 +375,14 @@ func newDLQReplay(c *cli) *cobra.Command {
 		Short: "Send parked events again, in order",
 		Long: `Goes through the running pipeline, so that order holds: of those that wait for each other an event goes only when no earlier
 one is left, and what was kept behind a delivered one follows it. Events keep their ids; topic, key and format are those that the
-configuration gives now. What is refused again stays where it is. Exit 1 when something was refused.`,
+configuration gives now. What is refused again stays where it is. Exit 1 when something was refused.
+
+With --edit the one event that is picked goes with another payload. What its topic would not take, and what is no JSON where the payload
+that is kept is JSON, is refused before anything is changed (OT0026, exit 2).`,
 		Example: `  outtail dlq replay -c outtail.yaml --code OT6101 --canary 1 --reason "route added"
   outtail dlq replay -c outtail.yaml --all --rate 200 --reason "limit raised"
-  outtail dlq replay -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --edit payload.json --reason "broken by release 1.2"`,
+  outtail dlq replay -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --edit payload.json --reason "broken by release 1.2"
+  outtail dlq replay -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --number 17 --edit payload.json --reason "kept twice"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := pick.one(c, "replay")
@@ -378,9 +390,12 @@ configuration gives now. What is refused again stays where it is. Exit 1 when so
 				return err
 			}
 			a := act(&pick, reason)
-			a.Canary, a.Rate, a.Topic = q.Canary, q.Rate, q.Topic
+			a.Canary, a.Rate, a.Topic, a.NotJSON = q.Canary, q.Rate, q.Topic, q.NotJSON
 			if a.Canary < 0 || !(a.Rate >= 0) || math.IsInf(a.Rate, 1) {
 				return usageError{errors.New("--canary and --rate are positive numbers")}
+			}
+			if a.NotJSON && edit == "" {
+				return usageError{errors.New("--not-json is said of a new payload: --edit FILE --not-json")}
 			}
 			if edit != "" {
 				a.Edit = true
@@ -399,6 +414,7 @@ configuration gives now. What is refused again stays where it is. Exit 1 when so
 	fl.Float64Var(&q.Rate, "rate", 0, "events per second; 0 is unlimited")
 	fl.StringVar(&q.Topic, "topic", "", "send to this `TOPIC` instead of the route's")
 	fl.StringVar(&edit, "edit", "", "replace the payload of the one event that is picked by the content of `FILE`")
+	fl.BoolVar(&q.NotJSON, "not-json", false, "with --edit: the new payload may be no JSON although the old one is")
 	fl.StringVar(&reason, "reason", "", "why; kept in the audit (required)")
 	_ = cmd.MarkFlagRequired("reason")
 	return cmd
@@ -406,14 +422,15 @@ configuration gives now. What is refused again stays where it is. Exit 1 when so
 
 // replayDead begins a replay and watches it. Whoever gives up, by Ctrl-C, stops it.
 func (c *cli) replayDead(ctx context.Context, cfg *config.Config, q deadAct) error {
-	ask := func(ctx context.Context, request string) (s replayState, err error) {
+	name := q.Pipeline
+	ask := func(ctx context.Context, request string, q any) (s replayState, err error) {
 		err = control.Ask(ctx, cfg.DataDir, request, q, &s)
 		if errors.Is(err, control.ErrNotRunning) {
-			err = faultReplayNeedsRun(q.Pipeline)
+			err = faultReplayNeedsRun(name)
 		}
 		return s, err
 	}
-	s, err := ask(ctx, requestDeadReplay)
+	s, err := ask(ctx, requestDeadReplay, q)
 	before := s.Open
 	people := forPeople(c.stderr, "auto")
 	for err == nil && !s.Done {
@@ -422,11 +439,11 @@ func (c *cli) replayDead(ctx context.Context, cfg *config.Config, q deadAct) err
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
-			s, err = ask(ctx, requestDeadState)
+			s, err = ask(ctx, requestDeadState, q.deadFilter)
 		case <-ctx.Done():
 			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
-			if s, err = ask(stop, requestDeadStop); err == nil {
+			if s, err = ask(stop, requestDeadStop, q.deadFilter); err == nil {
 				err = ctx.Err()
 			}
 		}
@@ -442,7 +459,7 @@ func (c *cli) replayDead(ctx context.Context, cfg *config.Config, q deadAct) err
 		return err
 	}
 	if s.Ahead != "" {
-		if err := tell(c.stdout, fmt.Sprintf("the first that waits is behind event %s: replay or skip that one first\n", s.Ahead)); err != nil {
+		if err := tell(c.stdout, fmt.Sprintf("the first that waits is behind event %s: replay or skip that one first\n", cell(s.Ahead))); err != nil {
 			return err
 		}
 	}

@@ -1,9 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +32,7 @@ const (
 type deadFilter struct {
 	Pipeline  string    `json:"pipeline"`
 	ID        string    `json:"id,omitempty"`
+	Number    *int64    `json:"number,omitempty"`    // of the entry: ids may be kept more than once, or be unmapped
 	Aggregate string    `json:"aggregate,omitempty"` // TYPE/ID, or ID
 	Code      string    `json:"code,omitempty"`
 	Class     string    `json:"class,omitempty"`
@@ -49,7 +49,7 @@ func (f deadFilter) everything() bool {
 
 func (f deadFilter) picks(e *event.Parked) bool {
 	name := aggregateName(e.Aggregate)
-	return (f.ID == "" || f.ID == e.ID) &&
+	return (f.ID == "" || f.ID == e.ID) && (f.Number == nil || *f.Number == e.Order) &&
 		(f.Aggregate == "" || f.Aggregate == name || strings.HasSuffix(name, "/"+f.Aggregate)) &&
 		(f.Code == "" || f.Code == e.Code) && (f.Class == "" || f.Class == e.Class) && (f.Route == "" || e.Topic != "" && glob.Compile(f.Route).MatchString(e.Topic)) &&
 		(f.Since.IsZero() || !e.ParkedAt.Before(f.Since)) && (f.Until.IsZero() || e.ParkedAt.Before(f.Until))
@@ -156,11 +156,14 @@ func (d *deadLetters) handles() map[string]control.Handle {
 	}
 }
 
-// asked decodes a request for a handle.
+// asked decodes a request for a handle. What a newer command asks and this process does not know is refused: a pick that it overlooked
+// would pick more than was meant.
 func asked[Q, A any](f func(context.Context, Q) (A, error)) control.Handle {
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {
 		var q Q
-		if err := json.Unmarshal(raw, &q); err != nil {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&q); err != nil {
 			return nil, fmt.Errorf("the request is not understood: %w", err)
 		}
 		return f(ctx, q)
@@ -218,6 +221,7 @@ type deadAct struct {
 	// Payload, where Edit, replaces the payload of the one event that is picked.
 	Edit    bool   `json:"edit,omitempty"`
 	Payload []byte `json:"payload,omitempty"`
+	NotJSON bool   `json:"not_json,omitempty"` // it may be no JSON although the one that is kept is
 }
 
 // audit is what the audit keeps of the act: what was picked, what came of it, and how it ended.
@@ -440,7 +444,7 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 	if err != nil || len(orders) == 0 {
 		return replayState{Done: true}, err
 	}
-	if err := d.prepareReplay(&q, orders); err != nil {
+	if err := d.prepareReplay(ctx, p, &q, orders); err != nil {
 		return replayState{}, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -449,50 +453,13 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 	go func() { // ends with the replay, which ends with the pipeline
 		defer close(j.done)
 		defer cancel()
-		j.result, j.err = p.Replay(running, pipeline.Replay{Select: q.picks, Canary: q.Canary, Rate: q.Rate, Topic: q.Topic})
+		j.result, j.err = p.Replay(running, pipeline.Replay{Select: q.replays, Canary: q.Canary, Rate: q.Rate, Topic: q.Topic})
 		r := j.result
 		said := fmt.Sprintf("%d delivered, %d behind them, %d refused, %d waiting", r.Acked, r.Drained, r.Failed, r.Waiting)
 		counts := map[string]int64{"delivered": int64(r.Acked), "behind": int64(r.Drained), "refused": int64(r.Failed), "waiting": int64(r.Waiting)}
 		j.err = errors.Join(j.err, d.store.DeadLetters().Audit(q.audit(checkpoint.ActionReplay, said, checkpoint.OutcomeOf(j.err), counts)))
 	}()
 	return d.progress(q.Pipeline, j)
-}
-
-// prepareReplay records that a replay begins, and stores the payload that a person changes, before anything is sent.
-func (d *deadLetters) prepareReplay(q *deadAct, orders []int64) (err error) {
-	letters := d.store.DeadLetters()
-	begun := q.audit(checkpoint.ActionReplay, "", checkpoint.OutcomeBegun, nil)
-	if !q.Edit {
-		return letters.Audit(begun)
-	}
-	if len(orders) != 1 {
-		return faultEditOne(q.Pipeline, len(orders))
-	}
-	if err := letters.Audit(begun); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, letters.Audit(q.audit(checkpoint.ActionReplay, "", checkpoint.OutcomeOf(err), nil)))
-		}
-	}()
-	whole, err := letters.Get(q.Pipeline, orders[0])
-	if err != nil || whole == nil || whole.Row == nil {
-		return err
-	}
-	was := whole.Row[event.Payload]
-	whole.Row[event.Payload] = event.Value{Set: true, Bytes: q.Payload}
-	said := fmt.Sprintf("event %s at %s: payload %s became %s", whole.ID, whole.Place(), digest(was.Bytes), digest(q.Payload))
-	err = letters.Change(q.Pipeline, orders[0], func(e *event.Parked) (*event.Row, error) {
-		e.Edited = true
-		return whole.Row, nil
-	})
-	return errors.Join(err, letters.Audit(q.audit(checkpoint.ActionEdit, said, checkpoint.OutcomeOf(err), nil)))
-}
-
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 func (d *deadLetters) state(_ context.Context, q deadFilter) (replayState, error) {
@@ -553,11 +520,6 @@ func faultNothingPicked(name string) *event.Fault {
 func faultReplayRuns(name string) *event.Fault {
 	return &event.Fault{Code: "OT0012", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "another replay of it runs",
 		Hint: "wait for its end, or stop it where it was begun"}
-}
-
-func faultEditOne(name string, n int) *event.Fault {
-	return &event.Fault{Code: "OT0013", Class: event.Usage, Op: "edit a parked event", Place: "pipeline " + name,
-		Text: fmt.Sprintf("--edit is for one event, and %d are picked", n), Hint: "name it: --id ID, as outtail dlq list shows it"}
 }
 
 func faultReplayNeedsRun(name string) *event.Fault {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -191,4 +192,86 @@ func TestWhatIsFreeToBeReplayedIsTold(t *testing.T) {
 	a, err = running.skip(t.Context(), deadAct{deadFilter: all})
 	require.NoError(t, err, "all of nothing is no mistake")
 	require.Zero(t, a)
+}
+
+// An edit is for one event, which can always be named; and what would not do is refused before anything is changed.
+func TestAnEditThatCannotWorkChangesNothing(t *testing.T) {
+	p, _, pl := letterBox(t, io.Discard, "127.0.0.1:1", "retention: 0s")
+	first, twice := letter(4, 0, `{"secret": 1}`), letter(7, 0, ` [{"secret": 1}]`)
+	twice.Entry.ID = first.Entry.ID
+	twice.Entry.Row[event.Headers] = event.Value{Set: true, Bytes: []byte(`{"source": "own"}`)}
+	text := letter(9, 0, "17")
+	for _, l := range []event.Parking{first, twice, text} {
+		for role, v := range map[event.Role]string{event.AggregateType: "order", event.AggregateID: "7", event.EventType: "order.paid"} {
+			l.Entry.Row[role] = event.Value{Set: true, Bytes: []byte(v)}
+		}
+	}
+	store := p.store.DeadLetters()
+	require.NoError(t, store.Park(t.Context(), "orders", []event.Parking{first, twice, text}))
+	d := newDeadLetters(p.store, []*pipeline.Pipeline{pl})
+	edit := func(number int64, payload string) deadAct {
+		return deadAct{deadFilter: deadFilter{Pipeline: "orders", Number: &number}, Edit: true, Payload: []byte(payload)}
+	}
+	payload := func(number int64) string {
+		e, err := store.Get("orders", number)
+		require.NoError(t, err)
+		return string(e.Row[event.Payload].Bytes)
+	}
+	refused := func(q deadAct) *event.Fault {
+		t.Helper()
+		_, err := d.replay(t.Context(), q)
+		require.Error(t, err)
+		f := event.AsFault(err)
+		require.NotContains(t, fmt.Sprint(f, f.Hint), "secret")
+		return f
+	}
+
+	both := edit(0, `{}`)
+	both.Number, both.ID = nil, "id-4"
+	f := refused(both)
+	require.Equal(t, "OT0013", f.Code)
+	require.Contains(t, f.Hint, "--id id-4 --number 4 ")
+	require.Contains(t, f.Hint, "--id id-4 --number 7 ")
+	require.NotContains(t, f.Hint, "more")
+
+	for broken, want := range map[string]string{"{\"secret\": 1": "at byte 12, line 1", "{\n\"secret\" 1}": "line 2", "": "it is empty", "secret": "line 1"} {
+		f = refused(edit(7, broken))
+		require.Equal(t, "OT0026", f.Code)
+		require.Contains(t, f.Text, want)
+		require.Contains(t, f.Hint, "--not-json")
+	}
+	elsewhere := edit(7, `{"new": 2}`)
+	elsewhere.Topic = "no/topic"
+	require.Contains(t, refused(elsewhere).Text, "OT5007", "what the sink knows is asked, too")
+	require.Equal(t, ` [{"secret": 1}]`, payload(7))
+	acts, err := p.store.Audits()
+	require.NoError(t, err)
+	require.Empty(t, acts, "nothing was done")
+	scrape := httptest.NewRecorder()
+	p.observer.(*metrics.Metrics).Handler().ServeHTTP(scrape, httptest.NewRequest("GET", "/metrics", nil))
+	require.Contains(t, scrape.Body.String(), `outtail_headers_skipped_total{pipeline="orders"} 1`, "its header source is outtail's own")
+
+	// What is fit is stored, and goes its way, which ends here: nothing runs.
+	plain := edit(7, "no JSON")
+	plain.NotJSON = true
+	for _, q := range []deadAct{edit(9, "eighteen"), edit(7, `{"new": 2}`), plain} {
+		_, err := d.replay(t.Context(), q)
+		require.NoError(t, err)
+		_, err = d.stop(t.Context(), q.deadFilter)
+		require.Equal(t, "OT6010", event.AsFault(err).Code)
+		require.Equal(t, string(q.Payload), payload(*q.Number))
+	}
+	require.Equal(t, `{"secret": 1}`, payload(4), "the other one of that id is as it was")
+}
+
+// What a request asks and a process does not know is refused: a pick that it overlooked would pick more than was meant.
+func TestARequestThatIsNotUnderstoodDoesNothing(t *testing.T) {
+	p, _, pl := letterBox(t, io.Discard, "127.0.0.1:1", "retention: 0s")
+	require.NoError(t, p.store.DeadLetters().Park(t.Context(), "orders", []event.Parking{letter(0, 0, "a")}))
+	skip := newDeadLetters(p.store, []*pipeline.Pipeline{pl}).handles()[requestDeadSkip]
+	_, err := skip(t.Context(), []byte(`{"pipeline": "orders", "colour": "red", "reason": "r"}`))
+	require.ErrorContains(t, err, "not understood")
+	n, err := p.store.DeadLetters().Open("orders")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -103,6 +106,23 @@ func (c *cli) configFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&c.configFile, "config", "c", "", "configuration `FILE` (required)")
 	_ = cmd.MarkFlagRequired("config")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+}
+
+// cell is text from elsewhere (an event's id, a reason, what a server said) for one place in a line or table: nothing in it moves the
+// cursor, breaks the line or shifts a column.
+func cell(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+	}
+	return b.String()
 }
 
 // tell writes to a person or a pipe; nobody can act on a failure to do so but the caller, who sees it at the end.

@@ -584,3 +584,29 @@ func alter(t *testing.T, c *kfake.Cluster, topic, key, value string) {
 	require.NoError(t, err)
 	require.NoError(t, kerr.ErrorForCode(resp.Resources[0].ErrorCode))
 }
+
+// What a topic takes can be asked without sending, and is asked anew each time: somebody may have changed it just now.
+func TestWhetherAMessageFitsItsTopic(t *testing.T) {
+	c := cluster(t)
+	require.NoError(t, c.CreateTopic("small", 2, map[string]string{"max.message.bytes": "2000"}))
+	r := setUp(t, c, func(o *Options) { o.AllowTopics = []string{"small", "gone"} })
+	m := sinktest.Message(1, "small", "a", strings.Repeat("x", 3000))
+	f := event.AsFault(r.Fits(r.ctx, m))
+	require.NotNil(t, f)
+	require.Equal(t, "OT5009", f.Code)
+	require.Equal(t, event.Record, f.Class)
+	alter(t, c, "small", "max.message.bytes", "200000")
+	require.NoError(t, r.Fits(r.ctx, m))
+	m.Partition = 2
+	require.Equal(t, "OT5011", event.AsFault(r.Fits(r.ctx, m)).Code)
+	require.NoError(t, r.Fits(r.ctx, sinktest.Message(1, "gone", "a", strings.Repeat("x", 3<<20))), "its topic is not there yet: what is sent waits")
+	require.Equal(t, "OT5006", event.AsFault(r.Fits(r.ctx, sinktest.Message(1, "forbidden", "a", ""))).Code)
+	require.Equal(t, "OT5007", event.AsFault(r.Fits(r.ctx, sinktest.Message(1, "no/topic", "a", ""))).Code)
+	c.Close()
+	ctx, cancel := context.WithTimeout(r.ctx, 50*time.Millisecond)
+	defer cancel()
+	m.Partition = -1
+	require.NoError(t, r.Fits(ctx, m), "nobody answers")
+	require.Empty(t, r.told.now)
+	require.Zero(t, r.ledger.Acks())
+}

@@ -111,6 +111,36 @@ func (s *Sink) fits(e *entry) bool {
 	return false
 }
 
+// Fits says why a message would be refused, by what its topic takes now; nothing is sent. nil also where the cluster does not answer, or
+// the topic is not there yet: what is sent waits then.
+func (s *Sink) Fits(ctx context.Context, m *event.Message) error {
+	switch {
+	case !topicname.Valid(m.Topic):
+		return topicInvalid(m)
+	case !s.c.allowed(m.Topic):
+		return topicNotAllowed(m)
+	case !validHeaders(m.Headers):
+		return headerInvalid(m)
+	}
+	s.mu.Lock()
+	client := s.client
+	s.mu.Unlock()
+	if client == nil {
+		return nil
+	}
+	topic, f := s.describe(ctx, client, m.Topic)
+	if f != nil {
+		return nil
+	}
+	if n := batchSize(m); n > topic.limit {
+		return s.c.tooLarge(m, n, topic.limit)
+	}
+	if int(m.Partition) >= topic.partitions {
+		return partitionMissing(m, topic.partitions)
+	}
+	return nil
+}
+
 // hold keeps a message in the sink, unless it has just failed. Call it with mu held.
 func (s *Sink) hold(e *entry) {
 	if e.state == failed {

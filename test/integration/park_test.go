@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +68,7 @@ type parkedEvent struct {
 	ID, Aggregate, Topic, Code, Class, Place string
 	Behind                                   bool
 	Tries                                    int
+	Number                                   int64
 }
 
 func (l *parkLot) parked(args ...string) (all []parkedEvent) {
@@ -186,8 +188,20 @@ func TestAnEventThatTheTopicRefusesLateIsParked(t *testing.T) {
 		// The payload is edited: by name only, with both hashes in the audit.
 		small := filepath.Join(t.TempDir(), "payload.json")
 		require.NoError(t, os.WriteFile(small, []byte(`{"n": "b:3"}`), 0o600))
-		l.dlq(2, "replay", "--all", "--edit", small, "--reason", "one only")
-		l.dlq(0, "replay", "--id", all[0].ID, "--edit", small, "--reason", "shortened")
+		only := l.dlq(2, "replay", "--all", "--edit", small, "--reason", "one only").Stderr
+		require.Contains(t, only, fmt.Sprintf("--id %s --number %d", all[0].ID, all[0].Number))
+		for text, want := range map[string]string{
+			`{"n": "` + strings.Repeat("x", 3000) + `"}`: "OT5009",
+			`{"n": "b:3"`: "it is broken at byte 11, line 1",
+		} {
+			bad := filepath.Join(t.TempDir(), "bad.json")
+			require.NoError(t, os.WriteFile(bad, []byte(text), 0o600))
+			refused := l.dlq(2, "replay", "--id", all[0].ID, "--edit", bad, "--reason", "no use").Stderr
+			require.Contains(t, refused, "OT0026")
+			require.Contains(t, refused, want)
+		}
+		require.Len(t, l.parked(), 7, "nothing was sent")
+		l.dlq(0, "replay", "--number", fmt.Sprint(all[0].Number), "--edit", small, "--reason", "shortened")
 		l.holds(p, map[string]int{"b": 10})
 		for i, n := range l.seen["b"] {
 			require.Equal(t, fmt.Sprint("b:", i), n)
