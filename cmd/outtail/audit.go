@@ -43,10 +43,13 @@ twice: when it began, and how it ended, with counts. Asks the running process; w
 				}
 				return c.printJSON(all)
 			}
+			if len(all) == 0 {
+				return tell(c.stderr, "nobody has changed anything so far\n")
+			}
 			w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "TIME\tOPERATOR\tACTION\tPIPELINE\tOUTCOME\tREASON\tDETAIL")
 			for _, a := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.Time.UTC().Format(time.RFC3339), a.Operator, a.Action, a.Pipeline, a.Outcome, a.Reason, about(a))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.Time.UTC().Format(time.RFC3339), cell(a.Operator), a.Action, a.Pipeline, cell(a.Outcome), cell(a.Reason), cell(about(a)))
 			}
 			return w.Flush()
 		},

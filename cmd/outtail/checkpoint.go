@@ -29,8 +29,11 @@ func newCheckpoint(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoint",
 		Short: "Show, keep, move and restore the stored positions",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  outtail checkpoint show -c outtail.yaml
+  outtail checkpoint history -c outtail.yaml --pipeline orders
+  outtail checkpoint rewind -c outtail.yaml --pipeline orders --to 2h --dry-run`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newCheckpointShow(c), newCheckpointHistory(c), newCheckpointRewind(c), newCheckpointExport(c), newCheckpointImport(c), newCheckpointSet(c), newCheckpointAccept(c))
 	return cmd

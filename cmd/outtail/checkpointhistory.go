@@ -104,7 +104,7 @@ func (c *cli) listHistory(all []pipelineHistory) error {
 			if e.Prefix != nil {
 				prefix = &event.Prefix{Tx: e.Prefix.Tx, Rows: e.Prefix.Rows}
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", h.Pipeline, e.Entry, e.At.Format(time.RFC3339), e.Events, reached(event.Position(e.Source), prefix))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", h.Pipeline, e.Entry, e.At.UTC().Format(time.RFC3339), e.Events, reached(event.Position(e.Source), prefix))
 		}
 	}
 	if n == 0 {

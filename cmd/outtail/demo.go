@@ -28,7 +28,8 @@ it with a verdict, a second one at once. Nothing is installed, and nothing is le
   DEMO_KEEP=1            keep the temporary folder with outtail's log and data
   DEMO_POSTGRES=DIR      use the initdb and postgres in DIR instead of fetching
   OUTTAIL_MAVEN=URL      the Maven repository to fetch from`,
-		Args: cobra.NoArgs,
+		Example: "  outtail demo\n  DEMO_SECONDS=40 outtail demo",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := demo.FromEnv(os.Getenv)
 			if err != nil {

@@ -17,9 +17,10 @@ func versionLine() string {
 func newVersion(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  outtail version\n  outtail version --json",
+		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if !asJSON {
 				return tell(c.stdout, versionLine())
