@@ -34,13 +34,16 @@ type slotFacts struct {
 // idleTimeout is the invalidation_reason of 18 for a slot that nobody read.
 const idleTimeout = "idle_timeout"
 
+// conflict is why the slot of a standby is lost where the server does not say more (16).
+const conflict = "conflict with recovery"
+
 // invalid says why the slot cannot be read any more; "" if it can.
 func (s *slotFacts) invalid() string {
 	switch {
 	case s.Invalidation != "":
 		return s.Invalidation
 	case s.Conflicting:
-		return "conflict with recovery"
+		return conflict
 	case s.WALStatus == "lost":
 		return "wal_status lost"
 	case s.Restart == nil || s.Confirmed == nil:
@@ -114,11 +117,20 @@ type facts struct {
 }
 
 // began is where the server's timeline left its parent.
-func (f *facts) began() event.LSN {
-	if len(f.History) == 0 {
-		return 0
+func (f *facts) began() event.LSN { return f.beganOf(f.Timeline) }
+
+// beganOf is where a timeline left its parent, the server's own or one of its ancestors; 0: the first one, or not known.
+func (f *facts) beganOf(timeline uint32) (at event.LSN) {
+	for _, h := range f.History {
+		if h.TLI == timeline {
+			return at
+		}
+		at = h.At
 	}
-	return f.History[len(f.History)-1].At
+	if timeline == f.Timeline {
+		return at
+	}
+	return 0
 }
 
 // catalog asks the server's catalogs over one connection; one goroutine at a time.

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -89,6 +90,7 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts) (pl
 	var stored depends
 	_ = json.Unmarshal(from.Depends, &stored) // one that cannot be read compares as changed
 
+	read := cmp.Or(stored.Timeline, p.Timeline, f.Timeline)
 	toSlot := false // the position is not of this log: only the slot's own can be used
 	switch {
 	case p.SystemID != f.SystemID:
@@ -99,6 +101,11 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts) (pl
 	case stored.Database != "" && stored.Database != f.Database:
 		if !accepted(CodeOtherDatabase) {
 			return plan{}, faultOtherDatabase(place, stored.Database, f.Database, p.LSN)
+		}
+		toSlot = true
+	case stored.Began != 0 && f.beganOf(read) != 0 && stored.Began != f.beganOf(read): // whatever timeline came after it there
+		if !accepted(CodeOtherHistory) {
+			return plan{}, faultOtherBranch(place, p.LSN, read, stored.Began, f.beganOf(read))
 		}
 		toSlot = true
 	case p.Timeline != 0 && p.Timeline != f.Timeline:
@@ -120,11 +127,6 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts) (pl
 		default:
 			out.Notes = append(out.Notes, fmt.Sprintf("the server is on timeline %d now; ours (%d) is its ancestor and the position lies before the fork at %s", f.Timeline, p.Timeline, fork))
 		}
-	case stored.Began != 0 && f.began() != 0 && stored.Began != f.began():
-		if !accepted(CodeOtherHistory) {
-			return plan{}, faultOtherBranch(place, p.LSN, f.Timeline, stored.Began, f.began())
-		}
-		toSlot = true
 	case p.LSN > f.End && f.Recovery:
 		return plan{}, faultNotPromoted(place, fmt.Sprintf("it has replayed the log up to %s, and the stored position is %s", f.End, p.LSN))
 	case p.LSN > f.End:

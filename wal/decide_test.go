@@ -119,6 +119,18 @@ func TestAStoredPositionIsComparedWithTheServer(t *testing.T) {
 			f.Timeline, cp.Position.Timeline = 3, 3
 			cp.Depends = depends{Database: "shop", Began: 400, Publication: dependsPub{"p", 50, "900"}}.json()
 		}, at: 200},
+		"promoted once more on the other branch": {change: func(o *Options, f *facts, cp *event.Checkpoint) {
+			f.Timeline, cp.Position.Timeline = 3, 2
+			cp.Depends = depends{Database: "shop", Began: 149, Timeline: 2, Publication: dependsPub{"p", 50, "900"}}.json()
+		}, code: CodeOtherHistory, accepted: 100, noPrefix: true},
+		"promoted once more on ours": {change: func(o *Options, f *facts, cp *event.Checkpoint) {
+			f.Timeline, cp.Position.Timeline = 3, 2
+			cp.Depends = depends{Database: "shop", Began: 150, Timeline: 2, Publication: dependsPub{"p", 50, "900"}}.json()
+		}, at: 200, noPrefix: true},
+		"where the timeline was told before the first position on it": {change: func(o *Options, f *facts, cp *event.Checkpoint) {
+			f.Timeline, cp.Position.Timeline = 3, 2
+			cp.Depends = depends{Database: "shop", Began: 400, Timeline: 3, Publication: dependsPub{"p", 50, "900"}}.json()
+		}, at: 200, noPrefix: true},
 		"an older timeline":        {change: func(o *Options, f *facts, cp *event.Checkpoint) { cp.Position.Timeline = 2 }, code: CodeOtherHistory, accepted: 100, noPrefix: true},
 		"publication altered":      {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Pub.Row = "901" }, code: CodeDependsChanged, accepted: 200, noPrefix: true},
 		"publication recreated":    {change: func(o *Options, f *facts, cp *event.Checkpoint) { f.Pub.OID = 51 }, code: CodeDependsChanged, accepted: 200, noPrefix: true},

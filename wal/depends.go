@@ -13,9 +13,11 @@ import (
 // or a table outside of it write rows that no slot ever sends.
 type depends struct {
 	Database string `json:"database"`
-	// Began is where the position's timeline left its parent; 0: the first one, or not known. Two standbys that were promoted
-	// without knowing of each other have the same number and other histories.
-	Began       event.LSN      `json:"began,omitempty"`
+	// Began is where the timeline that was read, Timeline, left its parent; 0: the first one, or not known. Two standbys that were
+	// promoted without knowing of each other have the same number and other histories, and so have those that follow them.
+	Began event.LSN `json:"began,omitempty"`
+	// Timeline stands here too, since one that changes while it is read is told with Began and not with the position; 0: the position's.
+	Timeline    uint32         `json:"timeline,omitempty"`
 	Publication dependsPub     `json:"publication"`
 	Tables      []dependsTable `json:"tables"`
 	Selection   string         `json:"selection"`
@@ -46,7 +48,7 @@ type dependsTable struct {
 
 // dependsOf takes the part of the facts on which positions depend.
 func dependsOf(o *Options, names []name, f *facts) depends {
-	d := depends{Database: f.Database, Began: f.began(), Publication: dependsPub{Name: o.Publication}, CheckedAt: f.End}
+	d := depends{Database: f.Database, Began: f.began(), Timeline: f.Timeline, Publication: dependsPub{Name: o.Publication}, CheckedAt: f.End}
 	if f.Pub != nil {
 		d.Publication.OID, d.Publication.Row = f.Pub.OID, f.Pub.Row
 	}

@@ -128,6 +128,11 @@ func faultWALLevel(place, level string) *event.Fault {
 		"ALTER SYSTEM SET wal_level = 'logical'; then restart the server (a managed service has a parameter for it, such as rds.logical_replication = 1)")
 }
 
+func faultPrimaryWALLevel(place string) *event.Fault {
+	return immediate(CodeWALLevel, place, "the server is a standby, and the primary's wal_level is not logical",
+		"on the primary: ALTER SYSTEM SET wal_level = 'logical'; then restart it (a managed service has a parameter for it, such as rds.logical_replication = 1)")
+}
+
 func faultReplicationPrivilege(place, user string) *event.Fault {
 	return immediate(CodePrivilege, place, fmt.Sprintf("the role %s may not use replication", showIdent(user)),
 		fmt.Sprintf("ALTER ROLE %s WITH REPLICATION; (on Amazon RDS: GRANT rds_replication TO %s;)", quoteIdent(user), quoteIdent(user)))
@@ -276,6 +281,12 @@ func faultSlotInvalidated(place, slot, why string, at, now event.LSN) *event.Fau
 		cause = "nobody read it for longer than idle_replication_slot_timeout: ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf(); "
 	case "wal_removed", "wal_status lost":
 		cause = "it kept more log than max_slot_wal_keep_size: raise it, "
+	case "wal_level_insufficient":
+		cause = "the wal_level of this standby's primary was below logical; on the primary: ALTER SYSTEM SET wal_level = 'logical'; and restart it; then here "
+	case "rows_removed":
+		cause = "the primary's vacuum removed what the slot needs: ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf(); "
+	case conflict:
+		cause = "the primary's vacuum removed what the slot needs (hot_standby_feedback = on keeps it), or its wal_level was lowered; "
 	}
 	return safety(CodeSlotInvalidated, place+" slot "+slot,
 		fmt.Sprintf("the server has invalidated the slot (%s): what lies between %s and %s (end of its log) cannot be read from it", why, at, now),
@@ -308,7 +319,7 @@ func faultOtherHistory(place string, at event.LSN, from, to uint32) *event.Fault
 
 func faultOtherBranch(place string, at event.LSN, tli uint32, began, here event.LSN) *event.Fault {
 	return safety(CodeOtherHistory, place,
-		fmt.Sprintf("the stored position %s is on a timeline %d that began at %s, and the server's began at %s: two standbys were promoted, and this is the other one", at, tli, began, here),
+		fmt.Sprintf("the stored position %s is of a timeline %d that began at %s, and the one in the server's history began at %s: two standbys were promoted, and this is the other one", at, tli, began, here),
 		"connect to the server that is the primary now, or choose one:"+accept(CodeOtherHistory)+waySetSlot+waySetNow+wayReplay)
 }
 

@@ -102,6 +102,10 @@ func slotFault(ctx context.Context, o *Options, err error) *event.Fault {
 			"ALTER SYSTEM SET max_replication_slots = …; then restart the server, or drop slots that nobody needs: SELECT slot_name, active, restart_lsn FROM pg_replication_slots;")
 		f.Err = pgText(pg)
 		return f
+	case pg.Code == stateNotPrerequisite: // our own server's level was looked at
+		f := faultPrimaryWALLevel(o.place())
+		f.Err = pgText(pg)
+		return f
 	case pg.Code == stateDuplicateObject:
 		// Somebody was faster: the next try finds it and resumes there.
 		return o.queryFault("create the replication slot", err)

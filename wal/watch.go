@@ -161,7 +161,7 @@ func (w *watcher) follow(ctx context.Context) error {
 		return err
 	}
 	w.o.Logger.Info("the server has left its timeline while it streamed", "timeline", id.Timeline, "fork", u.facts.began().String())
-	w.timeline, w.base.Began = u.facts.Timeline, u.facts.began()
+	w.timeline, w.base.Timeline, w.base.Began = u.facts.Timeline, u.facts.Timeline, u.facts.began()
 	j := w.base.json()
 	w.checked.Store(&j)
 	w.moved(w.timeline)
@@ -186,7 +186,7 @@ func (w *watcher) check(ctx context.Context) error {
 		w.found(faultDependsChanged(w.o.place(), changes, w.base.CheckedAt, f.End))
 		return nil
 	}
-	now.Tolerant, now.Began = w.base.Tolerant, w.base.Began
+	now.Tolerant, now.Timeline, now.Began = w.base.Tolerant, w.base.Timeline, w.base.Began
 	w.parts.learn(&f)
 	w.parts.store(&now)
 	w.base = now

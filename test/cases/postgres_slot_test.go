@@ -50,61 +50,56 @@ func TestB055ASlotThatWasMadeAnewIsNoContinuation(t *testing.T) {
 }
 
 func TestB056ASlotThatTheServerGaveUpEndsThePipelineAndIsToldBefore(t *testing.T) {
-	t.Parallel()
-	for _, version := range harness.PostgresVersions() {
-		t.Run("postgres"+version, func(t *testing.T) {
-			t.Parallel()
-			server := harness.StartPostgres(t, version, harness.PostgresOptions{Settings: map[string]string{"max_slot_wal_keep_size": "256MB", "max_wal_size": "64MB", "min_wal_size": "32MB"}})
-			db := shop.NewPostgres(t, server, nil)
-			s := scene.New(t, &servers, db)
-			p := s.Start()
-			s.Insert(1)
-			s.Arrived(p)
-			// A transaction that stays open holds the slot: the limit comes near while outtail streams.
-			hold, err := db.Begin(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, hold.Exec(t.Context(), "INSERT INTO orders VALUES ('held', '')"))
-			log := func() {
-				db.Exec(t, `INSERT INTO orders SELECT i::text, repeat('x', 1000) FROM generate_series(1, 20000) i`)
-				db.Exec(t, `CHECKPOINT`)
-			}
-			slot := func(what string) string {
-				return db.Server.Scalar(t, db.DB, "SELECT "+what+" FROM pg_replication_slots WHERE slot_name = $1", db.Slot())
-			}
-			for i := 0; slot("safe_wal_size < pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) / 3.2") != "true"; i++ {
-				require.Less(t, i, 50)
-				log()
-			}
-			p.Until(t, "the limit to be told before it is reached", func() bool { return strings.Contains(p.Stderr(), "OT2044") })
-			require.NotEqual(t, "lost", slot("wal_status"))
-			require.NoError(t, hold.Rollback(t.Context()))
-			r := p.Terminate(t)
-			require.Equal(t, 0, r.Code)
+	small := harness.PostgresOptions{Settings: map[string]string{"max_slot_wal_keep_size": "256MB", "max_wal_size": "64MB", "min_wal_size": "32MB"}}
+	onOwnPostgres(t, small, func(t *testing.T, db *shop.Postgres) {
+		s := scene.New(t, &servers, db)
+		p := s.Start()
+		s.Insert(1)
+		s.Arrived(p)
+		// A transaction that stays open holds the slot: the limit comes near while outtail streams.
+		hold, err := db.Begin(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, hold.Exec(t.Context(), "INSERT INTO orders VALUES ('held', '')"))
+		log := func() {
+			db.Exec(t, `INSERT INTO orders SELECT i::text, repeat('x', 1000) FROM generate_series(1, 20000) i`)
+			db.Exec(t, `CHECKPOINT`)
+		}
+		slot := func(what string) string {
+			return db.Server.Scalar(t, db.DB, "SELECT "+what+" FROM pg_replication_slots WHERE slot_name = $1", db.Slot())
+		}
+		for i := 0; slot("safe_wal_size < pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) / 3.2") != "true"; i++ {
+			require.Less(t, i, 50)
+			log()
+		}
+		p.Until(t, "the limit to be told before it is reached", func() bool { return strings.Contains(p.Stderr(), "OT2044") })
+		require.NotEqual(t, "lost", slot("wal_status"))
+		require.NoError(t, hold.Rollback(t.Context()))
+		r := p.Terminate(t)
+		require.Equal(t, 0, r.Code)
 
-			slotFree(t, db)
-			for i := 0; slot("wal_status") != "lost"; i++ {
-				require.Less(t, i, 200)
-				log()
-			}
-			stderr := s.Stops(4, "OT2033", db.Slot())
-			db.Exec(t, `SELECT pg_drop_replication_slot('`+db.Slot()+`')`)
-			s.TakeWay(stderr, "--to now")
-			s.Prove()
+		slotFree(t, db)
+		for i := 0; slot("wal_status") != "lost"; i++ {
+			require.Less(t, i, 200)
+			log()
+		}
+		stderr := s.Stops(4, "OT2033", db.Slot())
+		db.Exec(t, `SELECT pg_drop_replication_slot('`+db.Slot()+`')`)
+		s.TakeWay(stderr, "--to now")
+		s.Prove()
 
-			// While it is read, and nothing of it can be sent: the server ends the session, and the next one finds why.
-			s.Configure("Topic", "missing-"+harness.Unique())
-			p = s.Outtail.Start(t)
-			s.InsertUnseen(1, "order.changed")
-			s.Says(p, "OT5004")
-			for i := 0; p.Running(); i++ {
-				require.Less(t, i, 200)
-				log()
-			}
-			r = p.Wait(t)
-			require.Equal(t, 4, r.Code, r.Stderr)
-			require.Contains(t, r.Stderr, "OT2033")
-		})
-	}
+		// While it is read, and nothing of it can be sent: the server ends the session, and the next one finds why.
+		s.Configure("Topic", "missing-"+harness.Unique())
+		p = s.Outtail.Start(t)
+		s.InsertUnseen(1, "order.changed")
+		s.Says(p, "OT5004")
+		for i := 0; p.Running(); i++ {
+			require.Less(t, i, 200)
+			log()
+		}
+		r = p.Wait(t)
+		require.Equal(t, 4, r.Code, r.Stderr)
+		require.Contains(t, r.Stderr, "OT2033")
+	})
 }
 
 func TestB058TheSecondOfTwoWaitsAndTakesOver(t *testing.T) {

@@ -26,6 +26,17 @@ func onPostgres(t *testing.T, test func(t *testing.T, db *shop.Postgres)) {
 	}
 }
 
+// onOwnPostgres runs a test on servers of its own, where it changes them or would be in the way of others.
+func onOwnPostgres(t *testing.T, opts harness.PostgresOptions, test func(t *testing.T, db *shop.Postgres)) {
+	t.Parallel()
+	for _, version := range harness.PostgresVersions() {
+		t.Run("postgres"+version, func(t *testing.T) {
+			t.Parallel()
+			test(t, shop.NewPostgres(t, harness.StartPostgres(t, version, opts), nil))
+		})
+	}
+}
+
 // pgEvent is an INSERT of one event with a payload as an SQL expression.
 func pgEvent(id, payload string) string {
 	return `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload) VALUES ('` + id + `', 'order', 'order-1', 'order.changed', ` + payload + `)`

@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -117,15 +118,6 @@ func TestAStandbyIsReadOverItsPromotion(t *testing.T) {
 	t.Parallel()
 	primary := harness.StartPostgres(t, harness.NewestPostgres(), harness.PostgresOptions{})
 	standby := harness.StartStandby(t, primary)
-	start := func(s *scene.Scene) *harness.Process { // a slot on a standby is made from what the primary logs
-		p := s.Outtail.Start(t)
-		p.Until(t, "the slot", func() bool {
-			primary.Exec(t, "postgres", "SELECT pg_log_standby_snapshot()")
-			status, _ := s.Outtail.Get(t, "/readyz")
-			return status == 200
-		})
-		return p
-	}
 	stage := func() *scene.Scene {
 		db := shop.NewPostgres(t, primary, nil)
 		standby.CaughtUp(t, primary)
@@ -139,7 +131,7 @@ func TestAStandbyIsReadOverItsPromotion(t *testing.T) {
 
 	t.Run("a slot in the way of the primary is lost", func(t *testing.T) {
 		s := stage()
-		p := start(s)
+		p := startOnStandby(s, primary)
 		s.Insert(1)
 		s.Arrived(p)
 		feedback("off")
@@ -156,7 +148,7 @@ func TestAStandbyIsReadOverItsPromotion(t *testing.T) {
 	})
 	t.Run("promoted", func(t *testing.T) {
 		s := stage()
-		p := start(s)
+		p := startOnStandby(s, primary)
 		s.Insert(1)
 		s.Arrived(p)
 		standby.CaughtUp(t, primary)
@@ -228,4 +220,65 @@ func TestAPromotedStandbyThatLacksWhatWasPublishedStopsAndOffersTheFork(t *testi
 	s.Arrived(p)
 	s.Stop(p)
 	primary.Start(t)
+}
+
+// Two standbys of one primary are promoted apart. Their timelines have one number, the positions of both are of one size, and the
+// slot stands before the stored position on the other one as well: only where each left the old timeline tells them apart.
+func TestAStandbyThatWasPromotedApartIsAnotherLog(t *testing.T) {
+	onOwnPostgres(t, harness.PostgresOptions{}, func(t *testing.T, db *shop.Postgres) {
+		primary := db.Server
+		one, other := harness.StartStandby(t, primary), harness.StartStandby(t, primary)
+		s := scene.New(t, &servers, db)
+		s.Prove()
+		one.CaughtUp(t, primary)
+		one.Detach(t)
+		s.InsertUnseen(1, "order.changed") // of which the one knows nothing
+		other.CaughtUp(t, primary)
+		primary.Kill(t)
+		one.Promote(t)
+		other.Promote(t)
+		at, there := db.On(t, one), db.On(t, other)
+		slot := `SELECT pg_create_logical_replication_slot('` + db.Slot() + `', 'pgoutput')`
+		log := `INSERT INTO orders SELECT i::text, repeat('x', 1000) FROM generate_series(1, %d) i`
+
+		at.Exec(t, slot)
+		s.DB = at
+		s.Configure("Source", at.Source(""))
+		s.TakeWay(s.Stops(4, "OT2034"), "--code OT2034") // nothing keeps a slot for both
+		p := s.Start()
+		require.Contains(t, p.Stderr(), "timeline=2")
+		at.Exec(t, fmt.Sprintf(log, 1000))
+		s.Insert(2)
+		s.Arrived(p)
+		s.Stop(p)
+		s.Prove()
+		stored := s.Stored().Source.LSN
+
+		s.DB = there
+		s.Configure("Source", there.Source(""))
+		there.Exec(t, slot)
+		s.Insert(3) // before the stored position: what a session from there on would skip
+		refused := func() string {
+			stderr := s.Stops(4, "OT2037", stored, "of a timeline 2 that began at", "two standbys were promoted")
+			r := s.Outtail.Run(t, "doctor", "-c", s.Outtail.Config)
+			require.Contains(t, r.Stdout, "two standbys were promoted", "doctor says what the start says")
+			return stderr
+		}
+		refused() // also where the log ends before it
+		there.Exec(t, fmt.Sprintf(log, 3000))
+		require.Equal(t, "true", other.Scalar(t, db.DB, "SELECT pg_current_wal_lsn() > '"+stored+"'::pg_lsn"))
+		refused()
+		other.Fork(t) // it is promoted once more: the other timeline 2 is now an ancestor
+		stderr := refused()
+		s.TakeWay(stderr, "--code OT2037")
+		p = s.Start()
+		require.Contains(t, p.Stderr(), "timeline=3")
+		s.Insert(1)
+		s.Arrived(p)
+		s.Stop(p)
+		s.DB = at
+		s.Configure("Source", at.Source(""))
+		s.Stops(4, "OT2037", "on timeline 3, which is no ancestor")
+		primary.Start(t) // for what the test leaves behind there
+	})
 }

@@ -47,6 +47,7 @@ func StartMySQL(t testing.TB, opts MySQLOptions) *MySQL {
 	m, err := runMySQL(context.Background(), opts)
 	require.NoError(t, err)
 	t.Cleanup(m.close)
+	m.logFailure(t)
 	return m
 }
 

@@ -34,7 +34,8 @@ type Postgres struct {
 	Host string
 	Port int
 	// Version is the major version, such as "18".
-	Version string
+	Version  string
+	standbys int // that were started of it
 }
 
 // PostgresVersions are the major versions that tests run on, oldest first: 15 and 17, or those that OUTTAIL_POSTGRES names.
@@ -64,6 +65,7 @@ func StartPostgres(t testing.TB, version string, opts PostgresOptions) *Postgres
 	p, err := runPostgres(context.Background(), version, opts)
 	require.NoError(t, err)
 	t.Cleanup(p.terminate)
+	p.logFailure(t)
 	return p
 }
 

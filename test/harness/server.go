@@ -167,6 +167,15 @@ func (s *server) log() string {
 	return string(b)
 }
 
+// logFailure shows what the server said last if the test fails.
+func (s *server) logFailure(t testing.TB) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of the server's log:\n%s", s.log())
+		}
+	})
+}
+
 func (s *server) terminate() {
 	_ = testcontainers.TerminateContainer(s.c, testcontainers.StopTimeout(0))
 }

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,18 +15,23 @@ d=${PGDATA:-/var/lib/postgresql/data}
 mkdir -p "$d" && chown postgres:postgres "$d" && chmod 700 "$d"
 as="setpriv --reuid postgres --regid postgres --init-groups --"
 if [ ! -s "$d/PG_VERSION" ]; then
-	$as pg_basebackup -D "$d" -d "$PRIMARY" -X stream -c fast -C -S standby
+	$as pg_basebackup -D "$d" -d "$PRIMARY" -X stream -c fast -C -S "$SLOT"
 	# Not with -R: a newer pg_basebackup writes options that an older server does not know. ALTER SYSTEM can change these.
-	printf "%s = '%s'\n" primary_conninfo "$PRIMARY" primary_slot_name standby hot_standby_feedback on >>"$d/postgresql.auto.conf"
+	printf "%s = '%s'\n" primary_conninfo "$PRIMARY" primary_slot_name "$SLOT" hot_standby_feedback on >>"$d/postgresql.auto.conf"
 	$as touch "$d/standby.signal"
 fi
 exec $as postgres -D "$d" "$@"`
 
 // StartStandby runs a hot standby of a server of the test's own, over streaming replication and a physical slot; hot_standby_feedback
-// is on, so that it can hold copies of failover slots. It ends with the test.
+// is on, so that it can hold copies of failover slots. The slot of the first one is "standby", of the next "standby2" and so on. It
+// ends with the test.
 func StartStandby(t testing.TB, primary *Postgres) *Postgres {
 	t.Helper()
 	ctx := context.Background()
+	slot := "standby"
+	if primary.standbys++; primary.standbys > 1 {
+		slot += strconv.Itoa(primary.standbys)
+	}
 	primary.Exec(t, "postgres", `DO $$ BEGIN EXECUTE format('COPY (SELECT ''host replication all all scram-sha-256'') TO PROGRAM %L',
 		'cat >> ' || current_setting('hba_file')); PERFORM pg_reload_conf(); END $$`)
 	ip, err := primary.c.ContainerIP(ctx)
@@ -34,12 +40,13 @@ func StartStandby(t testing.TB, primary *Postgres) *Postgres {
 	s := spec{kind: "postgres" + primary.Version + "-standby", image: postgresImage(primary.Version), ports: 1, memory: 2 << 30}
 	s.container = func([]int) ([]string, map[string]string, []int) {
 		conn := "host=" + ip + " port=5432 user=postgres password=" + RootPassword + " dbname=postgres"
-		return cmd, map[string]string{"PRIMARY": conn}, []int{5432}
+		return cmd, map[string]string{"PRIMARY": conn, "SLOT": slot}, []int{5432}
 	}
 	c, ports, err := s.run(ctx)
 	require.NoError(t, err)
 	p := newPostgres(c, ports[0], primary.Version)
 	t.Cleanup(p.terminate)
+	p.logFailure(t)
 	require.NoError(t, p.await(ctx))
 	return p
 }

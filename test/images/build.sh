@@ -23,7 +23,7 @@ specs="
 mysql:9.7|sid|mysql-server-core,mysql-client-core,gzip|mysql VERSION=9.7
 mariadb:10.11|bookworm|mariadb-server-core,mariadb-client-core,gzip+mariadb-server|mariadb VERSION=10.11
 mariadb:11.8|trixie|mariadb-server-core,mariadb-client-core,gzip+mariadb-server|mariadb VERSION=11.8
-postgres:14|forky|postgresql-18,pgbouncer|postgres PG=14 CLIENT=18|$embedded:14.24.0
+postgres:14|bookworm|postgresql-15,pgbouncer|postgres PG=14 CLIENT=15|$embedded:14.24.0
 postgres:15|bookworm|postgresql-15,pgbouncer|postgres PG=15
 postgres:16|forky|postgresql-18,pgbouncer|postgres PG=16 CLIENT=18|$embedded:16.15.0
 postgres:17|trixie|postgresql-17,pgbouncer|postgres PG=17
