@@ -54,7 +54,7 @@ demo: build ## the main job on embedded servers, killed every 15 s, with a verdi
 
 bench: setup build ## outtail and Debezium in turns on the same servers: drains, crashes, latency, growth; takes an hour (BENCH="-sources mysql -runs 5")
 	@rm -f bin/bench.jsonl
-	$(call measure,Drain|Crash|Latency,-runs 3 $(BENCH))
+	$(call measure,Drain|Crash|Latency|Spread|Way,-runs 3 $(BENCH))
 	$(call measure,Growth,$(BENCH))
 	$(GO) run ./test/bench/report bin/bench.jsonl docs
 

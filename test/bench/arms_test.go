@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -18,8 +19,8 @@ import (
 // arm is a connector under measurement.
 type arm interface {
 	name() string
-	// prepare forgets all progress: the next start reads the backlog from its beginning, into topic.
-	prepare(t testing.TB, topic string)
+	// prepare forgets all progress: the next start reads the backlog from its beginning, into these topics.
+	prepare(t testing.TB, topics ...string)
 	start(t testing.TB) *harness.Process
 }
 
@@ -29,6 +30,7 @@ type outtail struct {
 	label     string
 	pipelines int // which all read the same backlog, each into the topic; 0: one
 	parked    int // aggregates that wait in the dead-letter store, none of them in the backlog
+	routes    int // of the pipeline, one for each type of event, in turns over the topics; 0: one for all
 	*harness.Outtail
 }
 
@@ -44,19 +46,26 @@ pipelines:
     source: {{$source}}
     columns: debezium
     routes:
-      - topic: {{$.Topic}}
+{{- range $.Routes}}
+      - {{.}}
+{{- end}}
     sink:
       kafka: { brokers: [{{$.Brokers}}], compression: lz4 }
 {{- end}}
 `
 
-func (o *outtail) prepare(t testing.TB, topic string) {
+func (o *outtail) prepare(t testing.TB, topics ...string) {
 	var all []string
 	for i := range max(1, o.pipelines) {
 		all = append(all, o.s.configured(t, fmt.Sprintf("bench%d", i)))
 	}
+	routes := []string{"topic: " + topics[0]}
+	for i := range o.routes {
+		route := fmt.Sprintf("{ match: { event_type: OrderCreated.%d }, topic: %s }", i, topics[i%len(topics)])
+		routes = append(routes[:i], route)
+	}
 	o.Outtail = harness.NewOuttail(t, servers.Binary(t), configuration, map[string]any{
-		"Sources": all, "Topic": topic, "Brokers": strings.Join(o.s.kafka.Brokers(), ", "),
+		"Sources": all, "Routes": routes, "Brokers": strings.Join(o.s.kafka.Brokers(), ", "),
 	})
 	if o.parked > 0 {
 		park(t, o.DataDir, o.parked)
@@ -89,11 +98,11 @@ func (o *outtail) start(t testing.TB) *harness.Process {
 // configured is the source of the configuration, set to the backlog's beginning; slot is Postgres'.
 func (s *source) configured(t testing.TB, slot string) string {
 	if s.kind == "postgres" {
-		return fmt.Sprintf("{ postgres: { host: 127.0.0.1, port: %d, user: postgres, password: %s, database: %s, tls: { mode: disable }, slot: %s, publication: bench, tables: [public.outbox], start: now } }",
-			s.pg.Port, harness.RootPassword, s.db, s.slot(t, slot))
+		return fmt.Sprintf("{ postgres: { host: 127.0.0.1, port: %d, user: postgres, password: %s, database: %s, tls: { mode: %s }, slot: %s, publication: bench, tables: [public.outbox], start: now } }",
+			cmp.Or(s.via, s.pg.Port), harness.RootPassword, s.db, cmp.Or(s.tls, "disable"), s.slot(t, slot))
 	}
-	return fmt.Sprintf("{ mysql: { host: 127.0.0.1, port: %d, user: root, password: %s, database: %s, tls: { mode: disable }, tables: [outbox], start: { gtid: %s } } }",
-		s.my.Port, harness.RootPassword, s.db, strconv.Quote(s.gtid))
+	return fmt.Sprintf("{ mysql: { host: 127.0.0.1, port: %d, user: root, password: %s, database: %s, tls: { mode: %s }, tables: [outbox], start: { gtid: %s } } }",
+		cmp.Or(s.via, s.my.Port), harness.RootPassword, s.db, cmp.Or(s.tls, "disable"), strconv.Quote(s.gtid))
 }
 
 // chosen are the arms for a source, in the order in which they take turns.

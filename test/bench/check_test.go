@@ -11,11 +11,14 @@ import (
 	"github.com/outtail/outtail/test/harness"
 )
 
-// check reads a topic and fails where an event is lost, invented, or new behind a later one of its key; it tells how many came again.
-func check(t testing.TB, k *harness.Kafka, topic string, n int) (again int64) {
+// check reads topics and fails where an event is lost, invented, or new behind a later one of its key; it tells how many came again.
+func check(t testing.TB, k *harness.Kafka, n int, topics ...string) (again int64) {
 	seen := make([]bool, n)
 	newest := map[string]int{}
-	got, left := 0, k.Count(t, topic)
+	got, left := 0, int64(0)
+	for _, topic := range topics {
+		left += k.Count(t, topic)
+	}
 	k.Consume(t, func(r *kgo.Record) bool {
 		i := sequence(r.Value)
 		left--
@@ -24,13 +27,14 @@ func check(t testing.TB, k *harness.Kafka, topic string, n int) (again int64) {
 			again++
 			return left > 0
 		}
-		last, known := newest[string(r.Key)]
-		require.False(t, known && i < last, "%d of %s came behind %d", i, r.Key, last)
-		newest[string(r.Key)] = i
+		key := r.Topic + "/" + string(r.Key)
+		last, known := newest[key]
+		require.False(t, known && i < last, "%d of %s came behind %d", i, key, last)
+		newest[key] = i
 		seen[i] = true
 		got++
 		return left > 0
-	}, topic)
+	}, topics...)
 	require.Equal(t, n, got, "events are lost")
 	return again
 }

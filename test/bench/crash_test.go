@@ -48,7 +48,7 @@ func TestCrash(t *testing.T) {
 					}
 					p.Terminate(t)
 					f := figures{What: "crash", Source: kind, Arm: a.name(), Run: run + 1, Events: int64(n), First: first.Seconds()}
-					f.Again = check(t, s.kafka, topic, n)
+					f.Again = check(t, s.kafka, n, topic)
 					f.record(t)
 					s.kafka.DeleteTopic(t, topic)
 				}

@@ -77,7 +77,7 @@ func (d *debezium) mark(t *testing.T) {
 	d.s.state = filepath.Join(d.dir, "state")
 }
 
-func (d *debezium) prepare(t testing.TB, topic string) {
+func (d *debezium) prepare(t testing.TB, topics ...string) {
 	d.dir = t.TempDir()
 	state := filepath.Join(d.dir, "state")
 	if d.s.state != "" {
@@ -98,7 +98,7 @@ func (d *debezium) prepare(t testing.TB, topic string) {
 	c := map[string]string{
 		"snapshot.mode": "no_data", "tombstones.on.delete": "false", "tasks.max": "1", "topic.prefix": "bench", "errors.tolerance": "none",
 		"transforms": "outbox", "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
-		"transforms.outbox.table.expand.json.payload": "false", "transforms.outbox.route.topic.replacement": topic,
+		"transforms.outbox.table.expand.json.payload": "false", "transforms.outbox.route.topic.replacement": topics[0],
 		"poll.interval.ms": "10", "max.batch.size": "8192", "max.queue.size": "32768", "extended.headers.enabled": "false",
 		"producer.override.acks": "all", "producer.override.enable.idempotence": "true", "producer.override.max.in.flight.requests.per.connection": "5",
 		"producer.override.linger.ms": "5", "producer.override.batch.size": "1048576", "producer.override.compression.type": "lz4",

@@ -104,14 +104,18 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// drain lets an arm read the whole backlog and counts at the broker.
+// drain lets an arm read the whole backlog into a topic and counts at the broker.
 func drain(t *testing.T, s *source, a arm, n int) figures {
 	topic := s.kafka.NewTopic(t, 6)
 	defer s.kafka.DeleteTopic(t, topic)
-	a.prepare(t, topic)
+	return drainInto(t, s, a, n, topic)
+}
+
+func drainInto(t *testing.T, s *source, a arm, n int, topics ...string) figures {
+	a.prepare(t, topics...)
 	s.calm(t)
 	time.Sleep(3 * time.Second) // what ran before goes to rest
-	count := counter(t, s.kafka, topic)
+	count := counter(t, s.kafka, topics...)
 	database, broker := s.cpu(t), s.kafka.CPUSeconds(t)
 
 	began := time.Now()
@@ -160,17 +164,17 @@ func drain(t *testing.T, s *source, a arm, n int) figures {
 	if o, ok := a.(*outtail); ok && o.pipelines > 1 {
 		return f // several times the same events
 	}
-	f.Again = check(t, s.kafka, topic, n)
+	f.Again = check(t, s.kafka, n, topics...)
 	return f
 }
 
 func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
-// counter gives a function that counts the records of a topic by its offsets.
-func counter(t testing.TB, k *harness.Kafka, topic string) func() int64 {
+// counter gives a function that counts the records of topics by their offsets.
+func counter(t testing.TB, k *harness.Kafka, topics ...string) func() int64 {
 	adm := kadm.NewClient(k.Client(t))
 	return func() (n int64) {
-		ends, err := adm.ListEndOffsets(t.Context(), topic)
+		ends, err := adm.ListEndOffsets(t.Context(), topics...)
 		require.NoError(t, err)
 		require.NoError(t, ends.Error())
 		ends.Each(func(o kadm.ListedOffset) { n += o.Offset })

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ type source struct {
 	db    string
 	gtid  string // MySQL: what had been executed when the backlog began
 	state string // MySQL: Debezium's files of then
+	tls   string // the mode of outtail's connection; "" is disable
+	via   int    // the port it goes to, if it is not the server's
 }
 
 func newSource(t *testing.T, kind string) *source {
@@ -72,6 +75,7 @@ func (s *source) drop(t testing.TB, name string) {
 // size bytes that holds its number, and with foreign rows of other tables before each of ours.
 type load struct {
 	from, rows, perTx, size, foreign int
+	aggregates, types                int // 0: a thousand, and one
 }
 
 // text is what payloads are cut from: it compresses as text does.
@@ -80,7 +84,8 @@ const text = `deliver the parcel before noon, ring twice, leave it with the neig
 func (s *source) write(t testing.TB, l load) {
 	note := max(1, l.size-len(`{"seq": 123456, "note": ""}`))
 	fill := strings.NewReplacer("<words>", fmt.Sprintf("REPEAT('%s', %d)", text, l.size/len(text)+2), "<transactions>", fmt.Sprint(l.rows/l.perTx), "<per>", fmt.Sprint(l.perTx),
-		"<foreign>", fmt.Sprint(l.foreign), "<cut>", fmt.Sprintf("SUBSTR(words, 1 + i %% 100, %d)", note), "<seq>", fmt.Sprintf("(%d + i * %d + j)", l.from, l.perTx)).Replace
+		"<foreign>", fmt.Sprint(l.foreign), "<cut>", fmt.Sprintf("SUBSTR(words, 1 + i %% 100, %d)", note), "<seq>", fmt.Sprintf("(%d + i * %d + j)", l.from, l.perTx),
+		"<aggregates>", fmt.Sprint(cmp.Or(l.aggregates, 1000)), "<types>", fmt.Sprint(max(l.types, 1))).Replace
 	if s.pg != nil {
 		conn := s.pg.Connect(t, s.db)
 		_, err := conn.Exec(t.Context(), fill(`DO $$ DECLARE words text := <words>; BEGIN
@@ -88,7 +93,7 @@ func (s *source) write(t testing.TB, l load) {
 			FOR i IN 1..<transactions> LOOP i := i - 1;
 				FOR j IN 1..<per> LOOP j := j - 1;
 					FOR k IN 1..<foreign> LOOP INSERT INTO foreigners VALUES (k, <cut>); END LOOP;
-					INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'order-' || <seq> % 1000, 'OrderCreated', ('{"seq": ' || <seq> || ', "note": "' || <cut> || '"}')::jsonb);
+					INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'order-' || <seq> % <aggregates>, 'OrderCreated.' || <seq> % <types>, ('{"seq": ' || <seq> || ', "note": "' || <cut> || '"}')::jsonb);
 				END LOOP;
 				COMMIT; SET LOCAL synchronous_commit = off;
 			END LOOP; END $$`))
@@ -104,7 +109,7 @@ func (s *source) write(t testing.TB, l load) {
 				WHILE j < <per> DO
 					SET k = 0;
 					WHILE k < <foreign> DO INSERT INTO foreigners VALUES (k, <cut>); SET k = k + 1; END WHILE;
-					INSERT INTO outbox VALUES (UUID(), 'order', CONCAT('order-', <seq> % 1000), 'OrderCreated', CONCAT('{"seq": ', <seq>, ', "note": "', <cut>, '"}'));
+					INSERT INTO outbox VALUES (UUID(), 'order', CONCAT('order-', <seq> % <aggregates>), CONCAT('OrderCreated.', <seq> % <types>), CONCAT('{"seq": ', <seq>, ', "note": "', <cut>, '"}'));
 					SET j = j + 1;
 				END WHILE;
 				COMMIT; SET i = i + 1;

@@ -32,6 +32,12 @@ var tables = []struct {
 		{"allocations per event", "allocations_per_event", "%.1f"}, {"peak RSS, MiB", "peak_rss_mib", "%.0f"}, {"idle behind it", "idle_rss_mib", "%.0f"},
 	}},
 	{"crash", "SIGKILL in the middle of a drain", []column{{"sent again", "sent_again", "%.0f"}, {"kill to next event, s", "start_to_first_seconds", "%.2f"}}},
+	{"spread", "10,000 aggregates over many routes and topics", []column{
+		{"steady, events/s", "steady_events_per_second", "%.0f"}, {"first to last", "events_per_second", "%.0f"}, {"CPU-s per million", "cpu_seconds_per_million", "%.1f"}, {"peak RSS, MiB", "peak_rss_mib", "%.0f"},
+	}},
+	{"way", "TLS, and a database that is far away", []column{
+		{"first to last, events/s", "events_per_second", "%.0f"}, {"CPU-s per million", "cpu_seconds_per_million", "%.1f"}, {"database's", "database_cpu_seconds_per_million", "%.1f"},
+	}},
 	{"latency", "Commit to consumer", []column{{"p50, ms", "p50_ms", "%.2f"}, {"p99", "p99_ms", "%.2f"}, {"p999", "p999_ms", "%.1f"}, {"cores", "cores", "%.2f"}}},
 }
 
