@@ -24,6 +24,7 @@ import (
 	"github.com/moby/moby/client"
 	"github.com/stretchr/testify/require"
 	"github.com/testcontainers/testcontainers-go"
+	tcexec "github.com/testcontainers/testcontainers-go/exec"
 	tclog "github.com/testcontainers/testcontainers-go/log"
 	tcnetwork "github.com/testcontainers/testcontainers-go/network"
 )
@@ -197,6 +198,19 @@ func (s *server) do(t testing.TB, what string, f func(ctx context.Context, api *
 			require.NoError(t, err, what)
 		}
 	}
+}
+
+// Feed runs a command line inside the server's container with this on its standard input, as a pipe would, and gives all that it printed.
+func (s *server) Feed(t testing.TB, command, input string) string {
+	t.Helper()
+	path := "/tmp/input-" + Unique()
+	require.NoError(t, s.c.CopyToContainer(t.Context(), []byte(input), path, 0o644))
+	code, r, err := s.c.Exec(t.Context(), []string{"sh", "-c", command + " <" + path + " 2>&1; code=$?; rm -f " + path + "; exit $code"}, tcexec.Multiplexed())
+	require.NoError(t, err)
+	b, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Zero(t, code, "%s: %s", command, b)
+	return string(b)
 }
 
 // Kill ends the server with SIGKILL, as a power cut of the process would; its data stays.
