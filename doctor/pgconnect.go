@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,7 +55,9 @@ func pgRefusalOf(err error) *pgRefusal {
 	if c, ok := errors.AsType[*pgconn.ConnectError](err); ok && c.Unwrap() != nil {
 		err = c.Unwrap()
 	}
-	return &pgRefusal{Text: err.Error()}
+	lines := strings.Split(err.Error(), "\n") // of attempts with TLS and without, which mostly fail alike
+	slices.Sort(lines)
+	return &pgRefusal{Text: strings.Join(slices.Compact(lines), "; ")}
 }
 
 // pgUnreachable tells why there is no ordinary connection.

@@ -121,7 +121,7 @@ func faultStartTimeout(cause *event.Fault, timeout time.Duration) *event.Fault {
 // faultStarting is what holds up a start, with how long that is waited for.
 func faultStarting(cause *event.Fault, timeout time.Duration) *event.Fault {
 	f := *cause
-	f.Text = joinText(f.Text, fmt.Sprintf("tried again for start_timeout (%s)", timeout))
+	f.Text = joinText(f.Text, fmt.Sprintf("outtail tries again for start_timeout (%s)", timeout))
 	return &f
 }
 

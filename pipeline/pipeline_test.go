@@ -462,7 +462,7 @@ func TestWhatEndsAStartIsNotTheDeadlineOfItsLastAttempt(t *testing.T) {
 				w.end()
 				require.Equal(t, c.code, f.Code)
 				require.Contains(t, f.Text, "gave up after start_timeout (5s)")
-				require.NotContains(t, f.Text, "tried again", "that is over")
+				require.NotContains(t, f.Text, "tries again", "that is over")
 				require.InDelta(t, 5, time.Since(began).Seconds(), 0.5)
 			})
 		})

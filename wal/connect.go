@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -194,10 +195,21 @@ func tlsError(err error) bool {
 func cause(err error) error {
 	if c, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		if inner := c.Unwrap(); inner != nil {
-			return inner
+			return attempts{inner}
 		}
 	}
 	return err
+}
+
+// attempts is what one or several attempts failed with: with TLS, and without, which mostly fail alike. Each text is told once.
+type attempts struct{ error }
+
+func (a attempts) Unwrap() error { return a.error }
+
+func (a attempts) Error() string {
+	lines := strings.Split(a.error.Error(), "\n")
+	slices.Sort(lines)
+	return strings.Join(slices.Compact(lines), "; ")
 }
 
 // serverText is what a server said, without what may quote rows (I10).

@@ -13,8 +13,14 @@ import (
 	"github.com/outtail/outtail/event"
 )
 
-// told runs a command line and gives what it printed.
+// told runs a command line that succeeds, and gives what it printed.
 func told(t *testing.T, args ...string) (stdout, stderr string) {
+	t.Helper()
+	return ended(t, exitOK, args...)
+}
+
+// ended runs a command line, expects its exit code, and gives what it printed.
+func ended(t *testing.T, exit int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	require.NoError(t, err)
@@ -27,7 +33,7 @@ func told(t *testing.T, args ...string) (stdout, stderr string) {
 	require.NoError(t, err)
 	e, err := os.ReadFile(errs.Name())
 	require.NoError(t, err)
-	require.Zero(t, code, "%s", e)
+	require.Equal(t, exit, code, "%s%s", b, e)
 	return string(b), string(e)
 }
 
