@@ -10,6 +10,21 @@ import (
 // Covers implements pipeline.Coverer.
 func (s *Source) Covers(p event.Position, tx string) bool { return Covers(p, tx) }
 
+// LogEnd implements pipeline.Coverer.
+func (s *Source) LogEnd() event.Position {
+	end := event.Position{Kind: s.o.Kind, ServerUUID: s.server.uuid, ServerID: s.server.id}
+	if n := len(s.server.files); n > 0 {
+		end.File, end.Pos = s.server.files[n-1].name, s.server.files[n-1].size
+	}
+	switch {
+	case s.server.maria:
+		end.GTID = s.server.binlogPos.String()
+	case s.server.gtids:
+		end.GTID = s.server.executed.String()
+	}
+	return end
+}
+
 // Covers reports whether the transaction of an id lies before a position: by GTID where both have one, else by file and offset
 // of its start. What cannot be told, because GTIDs were switched in between, counts as before it.
 func Covers(p event.Position, tx string) bool {

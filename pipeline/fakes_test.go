@@ -150,6 +150,13 @@ func (s *fakeSource) Position(at uint64) (event.Position, []byte) {
 	return event.Position{Kind: event.Postgres, Slot: "s", LSN: event.LSN(at)}, nil
 }
 
+// LogEnd is where the log ends now; see Covers.
+func (s *fakeSource) LogEnd() event.Position {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return event.Position{Kind: event.Postgres, Slot: "s", LSN: event.LSN(len(s.log.txs))}
+}
+
 func (s *fakeSource) Confirm(p event.Position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

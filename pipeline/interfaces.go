@@ -135,6 +135,9 @@ type DeadLetters interface {
 // as before it: an event kept twice is sent twice, and one that is missed would be overtaken.
 type Coverer interface {
 	Covers(p event.Position, tx string) bool
+	// LogEnd is where the server's log ended when the session was opened, or later; zero where nobody knows. Whatever an earlier process
+	// read of the same log lies before it.
+	LogEnd() event.Position
 }
 
 // Observer sees what happens, for metrics and tests. Calls are cheap, from any goroutine, and never block. Counts are

@@ -64,6 +64,25 @@ func (w *window) enter(sl slot) (seq uint64, v verdict, k kept) {
 	return seq, behind, kept{}
 }
 
+// leaveOut numbers an event that a rule filters. Where it is kept, since the routes were others when it came first, it stays in the store
+// until a person decides, and what comes behind it waits there (I3). moves: the parker settles it.
+func (w *window) leaveOut(sl slot) (seq uint64, moves bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if sl.flight != nil {
+		sl.flight.left++
+	}
+	seq = w.t.add(sl)
+	if w.parked.idle() {
+		return seq, false
+	}
+	if _, job := w.parked.meet(sl.ev, sl.m, seq); job != nil {
+		w.keep(*job)
+		return seq, true
+	}
+	return seq, false
+}
+
 // poisoned keeps an event that failed, and, unless it is kept alone, all of its aggregate and key that were read behind it, acked
 // or not, those that are kept already behind the others. The order among what fails late is made here, once.
 func (w *window) poisoned(seq uint64, f *event.Fault, alone bool) {
@@ -146,7 +165,7 @@ func (w *window) handOut(sl slot) (seq uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := sl.replay.entry
-	if k := w.parked.known[rowID{e.Tx, e.Index}]; k != nil && !k.out {
+	if k, _ := w.parked.of(e); k != nil && !k.out {
 		k.out, sl.replay.kept = true, k
 		w.out.Add(1)
 	}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"github.com/outtail/outtail/event"
@@ -75,7 +76,9 @@ func (p *Pipeline) one(ctx context.Context, ev *event.Event, m *event.Message, f
 	}
 	sl := slot{size: ev.Size, tx: ev.Tx, index: ev.Index, flight: f, ev: ev, m: m}
 	if err == nil && decision == Drop {
-		p.w.settle(p.w.add(sl))
+		if seq, moves := p.w.leaveOut(sl); !moves {
+			p.w.settle(seq)
+		}
 		p.opts.Observer.Filtered(p.opts.Name, "dropped", 1)
 		return nil
 	}
@@ -144,10 +147,10 @@ func (p *Pipeline) shutLoop() (open func()) {
 	p.shut.Store(&shut)
 	p.sending.Lock() // what the loop has begun is over
 	p.sending.Unlock()
-	return func() {
+	return sync.OnceFunc(func() {
 		p.shut.Store(nil)
 		close(shut)
-	}
+	})
 }
 
 // prepare routes and transforms. Where the row itself is damaged it is routed all the same, as far as it can be read, so that

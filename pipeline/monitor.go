@@ -16,6 +16,7 @@ func (p *Pipeline) monitor(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
+			p.takeBack()
 			events, bytes, oldest := p.w.gauges()
 			o.InFlight(name, events, bytes)
 			var age time.Duration

@@ -218,7 +218,8 @@ type strictSink struct {
 	refused map[uint64]bool
 	wake    chan struct{}
 	closed  chan struct{}
-	hold    bool // nothing is answered
+	hold    bool   // nothing is answered
+	away    string // a topic that is missing: what is for it is held
 }
 
 func newStrictSink(b *broker) *strictSink {
@@ -274,7 +275,7 @@ func (s *strictSink) step() bool {
 	seen := map[string]bool{}
 	var ready []int
 	for i, m := range s.queue {
-		if k := m.Aggregate; !seen[k] && !s.refused[m.Seq] {
+		if k := m.Aggregate; !seen[k] && !s.refused[m.Seq] && (s.away == "" || m.Topic != s.away) {
 			ready = append(ready, i)
 		}
 		seen[m.Aggregate] = true

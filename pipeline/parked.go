@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"math"
+	"slices"
 
 	"github.com/outtail/outtail/event"
 )
@@ -47,6 +48,8 @@ type waiting struct{ all, active int }
 // kept is an entry whose row may be read again.
 type kept struct {
 	order  int64
+	former []int64 // orders that it had before it was moved
+	id     string  // the event's, where the entry was found at a start
 	ended  event.Ended
 	alone  bool
 	labels [2]label // the zero label is none
@@ -108,7 +111,7 @@ func (s *parkedSet) load(e *event.Parked, covered bool) {
 	s.next = max(s.next, e.Order+1)
 	l := labelsOf(e.Aggregate, e.Topic, e.Key)
 	if !covered {
-		s.known[rowID{e.Tx, e.Index}] = &kept{order: e.Order, ended: e.Ended, alone: e.Alone, labels: l}
+		s.known[rowID{e.Tx, e.Index}] = &kept{order: e.Order, id: e.ID, ended: e.Ended, alone: e.Alone, labels: l}
 	}
 	if e.Ended != event.Open {
 		return
@@ -162,8 +165,13 @@ func (s *parkedSet) meet(ev *event.Event, m *event.Message, seq uint64) (*kept, 
 	if len(s.known) == 0 {
 		return nil, nil
 	}
-	k := s.known[rowID{ev.Tx.ID, ev.Index}]
+	id := rowID{ev.Tx.ID, ev.Index}
+	k := s.known[id]
 	if k == nil {
+		return nil, nil
+	}
+	if k.id != "" && m.ID != "" && k.id != m.ID {
+		s.foreign(id, k)
 		return nil, nil
 	}
 	k.seq = seq
@@ -185,9 +193,22 @@ func (s *parkedSet) meet(ev *event.Event, m *event.Message, seq uint64) (*kept, 
 	return k, nil
 }
 
+// foreign: another row than the one that was kept has its place, since the log began anew (a reset, a server that was rebuilt). The one
+// that was kept is not read again, and what comes is behind it.
+func (s *parkedSet) foreign(id rowID, k *kept) {
+	delete(s.known, id)
+	if k.ended == event.Open && !k.alone {
+		s.passedLast = max(s.passedLast, k.order)
+		if !k.met {
+			s.count(k.labels, 0, 1)
+		}
+	}
+}
+
 // move gives an entry a new order, behind all others.
 func (s *parkedSet) move(k *kept, ev *event.Event, m *event.Message, seq uint64) *keeping {
 	j := &keeping{seq: seq, ev: ev, m: m, from: k.order, moves: true, order: s.next}
+	k.former = append(k.former, k.order)
 	k.order = s.next
 	s.last = s.next
 	s.next++
@@ -245,11 +266,23 @@ func (s *parkedSet) ahead(covered func(tx string) bool) bool {
 	return false
 }
 
+// of finds an entry that the store gave; nil where its row is not read again. moved: it is not where it was any more.
+func (s *parkedSet) of(e *event.Parked) (k *kept, moved bool) {
+	k = s.known[rowID{e.Tx, e.Index}]
+	switch {
+	case k == nil || k.order == e.Order:
+		return k, false
+	case slices.Contains(k.former, e.Order):
+		return k, true
+	}
+	return nil, false // another row has that number now: see foreign, and loadParked
+}
+
 // end closes an open entry. It stays known while its row may be read again.
 func (s *parkedSet) end(e *event.Parked, how event.Ended) {
 	s.open--
 	l := labelsOf(e.Aggregate, e.Topic, e.Key)
-	k := s.known[rowID{e.Tx, e.Index}]
+	k, _ := s.of(e)
 	if !e.Alone {
 		active := 0
 		if k == nil || k.met {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -44,18 +45,37 @@ type replayed struct {
 	done   chan<- struct{}
 	gone   bool  // its place in the store is empty: it was moved
 	kept   *kept // what the window knows of it while it is out; guarded by the window
+	sent   *slot // what the sink has of it
 
-	answered atomic.Bool
+	taken    atomic.Bool // an answer has come
+	answered atomic.Bool // and can be read
 }
 
 // answer takes the first answer: an ack that is taken back is one of a message that arrived, and is sent again for the order's
 // sake only.
 func (r *replayed) answer(f *event.Fault) {
-	if r.answered.CompareAndSwap(false, true) {
+	if r.taken.CompareAndSwap(false, true) {
 		r.fault = f
+		r.answered.Store(true)
 		r.done <- struct{}{} // it has room for one each
 	}
 }
+
+// turn is a lock whose wait ends with a context.
+type turn chan struct{}
+
+func (t turn) take(ctx context.Context) error {
+	if ctx.Err() == nil {
+		select {
+		case t <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+		}
+	}
+	return context.Cause(ctx)
+}
+
+func (t turn) pass() { <-t }
 
 // replayChunk is how many entries are on their way before their answers are waited for.
 const replayChunk = 256
@@ -65,8 +85,10 @@ var errEnough = errors.New("enough")
 // Replay sends parked events again, in their order, between those that the loop sends. An entry is closed only after its ack; an
 // aggregate flows again when nothing of it is left in the store.
 func (p *Pipeline) Replay(ctx context.Context, r Replay) (res ReplayResult, err error) {
-	p.replaying.Lock() // one at a time: two would not see each other's unfinished entries
-	defer p.replaying.Unlock()
+	if err := p.replaying.take(ctx); err != nil { // one at a time: two would not see each other's unfinished entries
+		return res, err
+	}
+	defer p.replaying.pass()
 	p.mu.Lock()
 	open, stopped := p.streamed && p.session != nil, p.ended
 	p.mu.Unlock()
@@ -86,7 +108,10 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (res ReplayResult, err 
 	if err := p.caughtUp(ctx); err != nil {
 		return res, err
 	}
-	pass := replayPass{p: p, res: &res, rate: newPacer(r.Rate), topic: r.Topic, touched: map[label]bool{}, burst: 1}
+	pass := replayPass{p: p, res: &res, rate: newPacer(r.Rate), topic: r.Topic, touched: map[label]bool{}, burst: 1, most: replayChunk}
+	if r.Rate > 0 {
+		pass.most = int(min(max(1, r.Rate), replayChunk)) // a second's worth is closed together: what is not closed is sent again
+	}
 	picked, rest := r.Select, r.Canary
 	if err := pass.run(ctx, func(e *event.Parked) bool {
 		if picked != nil && !picked(e) || r.Canary > 0 && rest == 0 {
@@ -94,14 +119,22 @@ func (p *Pipeline) Replay(ctx context.Context, r Replay) (res ReplayResult, err 
 		}
 		rest--
 		return true
-	}, &res.Acked, false); err != nil || r.Canary > 0 {
+	}, &res.Acked); err != nil || r.Canary > 0 {
 		return res, err
 	}
 	pass.topic = ""
-	// What came meanwhile waits behind what has just gone out. The last passes keep the loop from adding to it.
+	// What came meanwhile waits behind what has just gone out. The last passes keep the loop from adding to it, for a moment each:
+	// everybody else waits as well, and a pass may have a rate, or a topic that does not answer.
 	for n := 0; ; n++ {
 		before := res.Drained
-		err := pass.run(ctx, func(e *event.Parked) bool { return e.Behind && pass.touches(e) }, &res.Drained, n >= 2)
+		pass.shut = 0
+		if n >= 2 {
+			pass.shut = shutAtMost
+		}
+		if r.Rate == 0 {
+			pass.shut <<= min(max(0, n-2), 5)
+		}
+		err := pass.run(ctx, func(e *event.Parked) bool { return e.Behind && pass.touches(e) }, &res.Drained)
 		if err != nil || res.Drained == before {
 			return res, err
 		}
@@ -139,18 +172,26 @@ type replayPass struct {
 	// burst is how many of one label may be on their way at once. It begins with one, so that what waits behind an event that
 	// is refused again is not sent in vain, and doubles while nothing is refused.
 	burst int
+	most  int // how many are sent before their answers are waited for
+	// shut is how long the loop is kept waiting.
+	shut time.Duration
 }
+
+// shutAtMost is how long a replay keeps the loop waiting in one piece; without a rate more and more, so that it comes to an end.
+const shutAtMost = time.Second
 
 func (r *replayPass) touches(e *event.Parked) bool {
 	l := labelsOf(e.Aggregate, e.Topic, e.Key)
 	return l[0] != (label{}) && r.touched[l[0]] || l[1] != (label{}) && r.touched[l[1]]
 }
 
-// run sends what pick wants and nothing earlier keeps back, counting into acked. exclusive keeps the loop waiting meanwhile.
-func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, acked *int, exclusive bool) error {
+// run sends what pick wants and nothing earlier keeps back, counting into acked.
+func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, acked *int) error {
 	p := r.p
-	if exclusive {
-		defer p.shutLoop()()
+	if r.shut > 0 {
+		open := p.shutLoop()
+		defer open()
+		defer time.AfterFunc(r.shut, open).Stop()
 	}
 	if err := p.parker.settled(ctx); err != nil {
 		return err
@@ -162,7 +203,7 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 		done := make(chan struct{}, replayChunk)
 		err := p.opts.DeadLetters.Each(p.opts.Name, from, func(e *event.Parked) error {
 			l := labelsOf(e.Aggregate, e.Topic, e.Key)
-			if len(chunk) == replayChunk || !e.Alone && (together[l[0]] >= r.burst || together[l[1]] >= r.burst) {
+			if len(chunk) == r.most || !e.Alone && (together[l[0]] >= r.burst || together[l[1]] >= r.burst) {
 				return errEnough
 			}
 			from = e.Order + 1
@@ -190,8 +231,11 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 			return err
 		}
 		err = r.send(ctx, chunk, done)
-		if err == nil {
-			err = r.close(ctx, chunk, stuck, acked)
+		if err != nil {
+			p.abandon(chunk)
+		}
+		if cerr := r.close(context.WithoutCancel(ctx), chunk, stuck, acked); err == nil {
+			err = cerr
 		}
 		p.w.handedOut(chunk)
 		if err != nil {
@@ -242,6 +286,31 @@ func (r *replayPass) send(ctx context.Context, chunk []*replayed, done chan stru
 	return nil
 }
 
+// abandon takes off the sink's hands what nobody waits for any more: what it holds for a topic that is missing, say, would keep the
+// position where it is and hold back later events of its aggregate, and would be sent some day although it was skipped meanwhile. What is
+// on its way already arrives.
+func (p *Pipeline) abandon(chunk []*replayed) {
+	p.mu.Lock()
+	for _, one := range chunk {
+		if one.sent != nil && !one.answered.Load() {
+			p.abandoned = append(p.abandoned, keeping{seq: one.sent.m.Seq, sent: true, lost: true, ev: one.sent.ev, m: one.sent.m})
+		}
+	}
+	p.mu.Unlock()
+	p.takeBack()
+}
+
+// takeBack is done again and again: what was on its way may be given back to the sink.
+func (p *Pipeline) takeBack() {
+	p.mu.Lock()
+	p.abandoned = slices.DeleteFunc(p.abandoned, func(k keeping) bool { return !p.w.unsettled(k.seq) })
+	left := slices.Clone(p.abandoned)
+	p.mu.Unlock()
+	if len(left) > 0 {
+		p.parker.put(left...)
+	}
+}
+
 // close closes what was delivered in front of the first refusal of its labels. What was delivered behind one stays open: it
 // has to follow it again (I3).
 func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[label]string, acked *int) error {
@@ -250,6 +319,8 @@ func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[lab
 	refused := map[label]string{}
 	for _, one := range chunk {
 		switch {
+		case !one.answered.Load(): // it was given up
+			stay(refused, one.entry, one.labels)
 		case one.gone:
 			stay(refused, one.entry, one.labels)
 		case one.fault != nil:
@@ -303,8 +374,8 @@ func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*repla
 	loaded := p.parkedLoaded.Load()
 	endings := make([]event.Ending, 0, len(over))
 	for _, one := range over {
-		k := p.w.parked.known[rowID{one.entry.Tx, one.entry.Index}]
-		if k != nil && k.order != one.entry.Order {
+		k, moved := p.w.parked.of(one.entry)
+		if moved {
 			one.gone = true
 			continue
 		}
@@ -359,7 +430,8 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 		return nil
 	}
 	// No transaction: the entry's row has its place in the order of the log already, or the position is behind it.
-	m.Seq = p.w.handOut(slot{size: ev.Size, topic: m.Topic, sentAt: time.Now().UnixNano(), ev: ev, m: m, replay: r})
+	r.sent = &slot{size: ev.Size, topic: m.Topic, sentAt: time.Now().UnixNano(), ev: ev, m: m, replay: r}
+	m.Seq = p.w.handOut(*r.sent)
 	if err := p.opts.Sink.Send(ctx, m); err != nil {
 		p.w.settle(m.Seq) // not taken: nothing of it is in the sink
 		return err
@@ -423,8 +495,10 @@ func (p *Pipeline) asAccepted(order int64, ev *event.Event, m *event.Message, wa
 
 // SkipParked closes parked events without sending them; reason is what they are counted under.
 func (p *Pipeline) SkipParked(ctx context.Context, reason string, pick func(*event.Parked) bool) (n int, err error) {
-	p.replaying.Lock()
-	defer p.replaying.Unlock()
+	if err := p.replaying.take(ctx); err != nil { // whoever gave up waiting for a long replay does not want it any more
+		return 0, err
+	}
+	defer p.replaying.pass()
 	if err := p.parker.settled(ctx); err != nil {
 		return 0, err
 	}
@@ -447,17 +521,26 @@ func (p *Pipeline) SkipParked(ctx context.Context, reason string, pick func(*eve
 }
 
 // loadParked reads what the store has before the first event is read. start is where reading begins.
-func (p *Pipeline) loadParked(start event.Checkpoint) error {
+func (p *Pipeline) loadParked(ctx context.Context, start event.Checkpoint) error {
 	if p.opts.DeadLetters == nil || p.parkedLoaded.Load() {
 		return nil
 	}
-	p.replaying.Lock() // somebody may be skipping
-	defer p.replaying.Unlock()
+	if err := p.replaying.take(ctx); err != nil { // somebody may be skipping
+		return err
+	}
+	defer p.replaying.pass()
 	covers, _ := p.opts.Source.(Coverer)
+	end := event.Position{}
+	if covers != nil {
+		end = covers.LogEnd()
+	}
 	var swept []int64
 	set := newParkedSet()
 	err := p.opts.DeadLetters.Each(p.opts.Name, -1<<63, func(e *event.Parked) error {
 		covered := covers == nil || covers.Covers(start.Position, e.Tx)
+		if !covered && !end.IsZero() && !covers.Covers(end, e.Tx) {
+			covered = true // of a log that was reset, or of another server's: it is not read again, and what comes is behind it (I3)
+		}
 		if e.Selection != "" && e.Selection != start.Selection {
 			covered = true // its row has another number now, and that number is another row's: what is read again is kept again (I1)
 		}

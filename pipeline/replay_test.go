@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,4 +111,170 @@ func TestAReplayThatIsCutOffSaysSo(t *testing.T) {
 		require.NoError(t, l.end(false))
 		require.Equal(t, "OT6014", event.AsFault(<-told).Code)
 	})
+}
+
+// A replay to a topic that does not exist waits for it. Whoever ends it, because the name was wrong, leaves nothing behind in the sink: the
+// position goes on, and the same events go where they are meant.
+func TestAReplayThatIsGivenUpLeavesNothingInTheSink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.route.lose(map[string]bool{"a:0": true})
+		l.start()
+		l.log.append("a:0", "a:1")
+		pass(time.Second)
+		require.Equal(t, []string{"a:0", "a:1"}, l.dead.open())
+		l.sink.mu.Lock()
+		l.sink.away = "wrong"
+		l.sink.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.w.p.Replay(ctx, Replay{Topic: "wrong"})
+		require.Error(t, err)
+		for i := range 40 { // more than the window has room for
+			l.log.append(fmt.Sprint("b:", i))
+		}
+		pass(3 * time.Second)
+		inOrder(t, l.broker.of("b"), 40)
+		require.EqualValues(t, len(l.log.txs), l.w.p.Checkpoint().Position.LSN)
+		res, err := l.w.p.Replay(t.Context(), Replay{Topic: "right"})
+		require.NoError(t, err)
+		require.Equal(t, 2, res.Acked)
+		require.Equal(t, "right", l.broker.to["a:0"])
+		l.sink.mu.Lock()
+		l.sink.away = ""
+		l.sink.mu.Unlock()
+		l.log.append("a:2")
+		pass(time.Second)
+		require.Equal(t, []string{"a:0", "a:1", "a:2"}, l.broker.of("a"), "and nothing when the topic is there after all")
+		require.NoError(t, l.end(false))
+	})
+}
+
+// What a replay keeps back from the loop so that it can catch up with an aggregate is the loop of everybody.
+func TestAReplayWithARateKeepsNobodyElseWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.route.lose(map[string]bool{"a:0": true})
+		l.start()
+		a, b := 0, 0
+		write := func(key string, n *int) {
+			l.log.append(fmt.Sprint(key, ":", *n))
+			*n++
+		}
+		for range 200 {
+			write("a", &a)
+		}
+		pass(time.Second)
+		require.Len(t, l.dead.open(), 200)
+		l.route.lose(nil)
+		ended := make(chan error, 1)
+		go func() { // ends with the replay
+			_, err := l.w.p.Replay(t.Context(), Replay{Rate: 20})
+			ended <- err
+		}()
+		worst := time.Duration(0)
+		for done := false; !done; {
+			for range 5 { // 16 a second, not much less than the rate allows
+				write("a", &a)
+				write("b", &b)
+				began := time.Now()
+				for len(l.broker.of("b")) < b {
+					time.Sleep(time.Millisecond)
+				}
+				worst = max(worst, time.Since(began))
+				time.Sleep(60 * time.Millisecond)
+			}
+			select {
+			case err := <-ended:
+				require.NoError(t, err)
+				done = true
+			default:
+			}
+		}
+		require.Less(t, worst, 1500*time.Millisecond)
+		pass(time.Second)
+		require.Empty(t, l.dead.open())
+		inOrder(t, l.broker.of("a"), a)
+		require.NoError(t, l.end(false))
+	})
+}
+
+// Whoever gives up waiting for a long replay does not want what was asked for to happen some time later.
+func TestASkipThatIsGivenUpDoesNotHappen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.route.lose(map[string]bool{"all": true})
+		l.start()
+		l.log.append("a:0", "b:0", "c:0")
+		pass(time.Second)
+		l.route.lose(nil)
+		replaying, stop := context.WithCancel(t.Context())
+		defer stop()
+		told := make(chan error, 1)
+		go func() { // ends with the replay
+			_, err := l.w.p.Replay(replaying, Replay{Rate: 0.1})
+			told <- err
+		}()
+		pass(5 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.w.p.SkipParked(ctx, "skipped", func(*event.Parked) bool { return true })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		stop()
+		require.Error(t, <-told)
+		require.NotEmpty(t, l.dead.open())
+		require.NoError(t, l.end(false))
+	})
+}
+
+// A log that was reset gives its numbers a second time. What is parked of the first log is neither taken for a row of the second one, nor
+// waited for, and what comes waits behind it.
+func TestARowOfAnotherLogIsNotTakenForAParkedOne(t *testing.T) {
+	for _, ahead := range []bool{false, true} { // the new log has come as far as the old one when it is opened
+		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLot(event.Park)
+				defer l.over()
+				l.route.lose(map[string]bool{"a:1": true, "s:0": true, "r:0": true})
+				l.start()
+				l.log.append("a:0")
+				l.log.append("s:0")
+				l.log.append("a:1", "r:0")
+				pass(time.Second)
+				_, err := l.w.p.SkipParked(t.Context(), "skipped", func(e *event.Parked) bool { return e.ID == "s:0" })
+				require.NoError(t, err)
+				require.Equal(t, []string{"a:1", "r:0"}, l.dead.open())
+				require.NoError(t, l.end(false))
+				l.route.lose(nil)
+
+				l.log = newLog()
+				second := [][]string{{"b:0"}, {"b:1"}, {"b:2", "a:2", "r:1"}, {"b:3", "a:3"}}
+				if ahead {
+					l.log = newLog(second...)
+				}
+				l.store.cps["p"] = event.Checkpoint{Position: event.Position{Kind: event.Postgres, Slot: "s", LSN: 0}}
+				l.start()
+				pass(time.Second)
+				if !ahead {
+					for _, rows := range second {
+						l.log.append(rows...)
+					}
+				}
+				pass(time.Second)
+				inOrder(t, l.broker.of("b"), 4)
+				require.Equal(t, []string{"a:0"}, l.broker.of("a"))
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, err = l.w.p.Replay(ctx, Replay{})
+				require.NoError(t, err)
+				inOrder(t, l.broker.of("a"), 4)
+				inOrder(t, l.broker.of("r"), 2)
+				require.Empty(t, l.dead.open())
+				require.NoError(t, l.end(false))
+			})
+		})
+	}
 }

@@ -50,7 +50,7 @@ type Pipeline struct {
 	sending sync.Mutex
 	shut    atomic.Pointer[chan struct{}] // set while a replay keeps the loop waiting
 	// replaying is held by one replay, or skip, at a time.
-	replaying    sync.Mutex
+	replaying    turn
 	parkedLoaded atomic.Bool     // set once, under replaying
 	ended        context.Context // of Run: over when reading is
 
@@ -67,6 +67,8 @@ type Pipeline struct {
 	lastTx   time.Time               // commit time of the newest event read
 	sinkOpen bool                    // only the pipeline's goroutine looks
 	streamed bool                    // both ends were open once
+	// abandoned were handed to the sink by replays that have ended, and not answered then.
+	abandoned []keeping
 }
 
 // session is one connection of the source, from the checkpoint at which it began.
@@ -81,7 +83,7 @@ var errFailed = errors.New("the pipeline failed")
 // New makes a pipeline that is not yet running. Source and Sink may be set later, with Attach, since they need the
 // pipeline's Acks and Conditions.
 func New(o Options) *Pipeline {
-	p := &Pipeline{opts: o, log: o.Log.With("pipeline", o.Name), since: time.Now()}
+	p := &Pipeline{opts: o, log: o.Log.With("pipeline", o.Name), since: time.Now(), replaying: make(turn, 1)}
 	p.w = newWindow(o.InFlightEvents, o.InFlightBytes, o.Committer.notify, time.Now)
 	p.rate = newPacer(o.MaxRate)
 	p.parker = newParker(p)
@@ -460,7 +462,7 @@ func (p *Pipeline) runSession(ctx context.Context, until time.Time) (opened bool
 			start.Accepted = []string{code}
 		}
 	}
-	if err := p.loadParked(start); err != nil {
+	if err := p.loadParked(ctx, start); err != nil {
 		_ = src.Close()
 		return false, err
 	}

@@ -148,6 +148,14 @@ func (w *window) look(seq uint64) (slot, bool) {
 	return slot{}, false
 }
 
+// unsettled says that an event is in flight and not answered.
+func (w *window) unsettled(seq uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.t.find(seq)
+	return s != nil && s.state == pending
+}
+
 // reopen takes an ack back; false where the prefix has passed it.
 func (w *window) reopen(seq uint64) bool {
 	w.mu.Lock()

@@ -339,6 +339,8 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 		}
 	}
 	position := event.Position{Kind: event.Postgres, SystemID: f.SystemID, Timeline: f.Timeline, Slot: o.Slot, LSN: p.At}
+	s.logEnd = position
+	s.logEnd.LSN = max(f.End, p.At)
 	confirmed := p.At
 	if f.Slot != nil {
 		confirmed = *f.Slot.Confirmed

@@ -21,6 +21,8 @@ type Source struct {
 	pool  sync.Pool // of *load, across sessions
 	hold  *window   // across sessions
 	stuck stuck     // across sessions
+	// logEnd is where the server's log ended when the session was opened.
+	logEnd event.Position
 
 	session *session // owned by the goroutine of Open, Read and Close
 	shared  atomic.Pointer[session]

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -34,7 +32,7 @@ aggregates behind them. These commands ask the running process; where none runs 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newDLQList(c), newDLQShow(c), newDLQReplay(c), newDLQSkip(c), newDLQExport(c), newDLQForget(c))
+	cmd.AddCommand(newDLQList(c), newDLQShow(c), newDLQReplay(c), newDLQStop(c), newDLQSkip(c), newDLQExport(c), newDLQForget(c))
 	return cmd
 }
 
@@ -364,111 +362,6 @@ replayed. The audit keeps who did it and why.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "why; kept in the audit (required)")
 	_ = cmd.MarkFlagRequired("reason")
 	return cmd
-}
-
-func newDLQReplay(c *cli) *cobra.Command {
-	var pick deadPick
-	var q deadAct
-	var reason, edit string
-	cmd := &cobra.Command{
-		Use:   "replay -c FILE (--id ID | --aggregate A | --all | …) --reason R",
-		Short: "Send parked events again, in order",
-		Long: `Goes through the running pipeline, so that order holds: of those that wait for each other an event goes only when no earlier
-one is left, and what was kept behind a delivered one follows it. Events keep their ids; topic, key and format are those that the
-configuration gives now. What is refused again stays where it is. Exit 1 when something was refused.
-
-With --edit the one event that is picked goes with another payload. What its topic would not take, and what is no JSON where the payload
-that is kept is JSON, is refused before anything is changed (OT0026, exit 2).`,
-		Example: `  outtail dlq replay -c outtail.yaml --code OT6101 --canary 1 --reason "route added"
-  outtail dlq replay -c outtail.yaml --all --rate 200 --reason "limit raised"
-  outtail dlq replay -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --edit payload.json --reason "broken by release 1.2"
-  outtail dlq replay -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --number 17 --edit payload.json --reason "kept twice"`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := pick.one(c, "replay")
-			if err != nil {
-				return err
-			}
-			a := act(&pick, reason)
-			a.Canary, a.Rate, a.Topic, a.NotJSON = q.Canary, q.Rate, q.Topic, q.NotJSON
-			if a.Canary < 0 || !(a.Rate >= 0) || math.IsInf(a.Rate, 1) {
-				return usageError{errors.New("--canary and --rate are positive numbers")}
-			}
-			if a.NotJSON && edit == "" {
-				return usageError{errors.New("--not-json is said of a new payload: --edit FILE --not-json")}
-			}
-			if edit != "" {
-				a.Edit = true
-				if a.Payload, err = os.ReadFile(edit); err != nil {
-					return usageError{fmt.Errorf("--edit: %w", err)}
-				}
-			}
-			return c.replayDead(cmd.Context(), cfg, a)
-		},
-	}
-	c.configFlag(cmd)
-	pick.flags(cmd, "the only one; required where there are several")
-	fl := cmd.Flags()
-	fl.BoolVar(&pick.all, "all", false, "replay everything that is parked")
-	fl.IntVar(&q.Canary, "canary", 0, "send only the first `N`, then stop")
-	fl.Float64Var(&q.Rate, "rate", 0, "events per second; 0 is unlimited")
-	fl.StringVar(&q.Topic, "topic", "", "send to this `TOPIC` instead of the route's")
-	fl.StringVar(&edit, "edit", "", "replace the payload of the one event that is picked by the content of `FILE`")
-	fl.BoolVar(&q.NotJSON, "not-json", false, "with --edit: the new payload may be no JSON although the old one is")
-	fl.StringVar(&reason, "reason", "", "why; kept in the audit (required)")
-	_ = cmd.MarkFlagRequired("reason")
-	return cmd
-}
-
-// replayDead begins a replay and watches it. Whoever gives up, by Ctrl-C, stops it.
-func (c *cli) replayDead(ctx context.Context, cfg *config.Config, q deadAct) error {
-	name := q.Pipeline
-	ask := func(ctx context.Context, request string, q any) (s replayState, err error) {
-		err = control.Ask(ctx, cfg.DataDir, request, q, &s)
-		if errors.Is(err, control.ErrNotRunning) {
-			err = faultReplayNeedsRun(name)
-		}
-		return s, err
-	}
-	s, err := ask(ctx, requestDeadReplay, q)
-	before := s.Open
-	people := forPeople(c.stderr, "auto")
-	for err == nil && !s.Done {
-		if people {
-			_ = tell(c.stderr, fmt.Sprintf("\r%d of %d parked events are left ", s.Open, before))
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-			s, err = ask(ctx, requestDeadState, q.deadFilter)
-		case <-ctx.Done():
-			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			defer cancel()
-			if s, err = ask(stop, requestDeadStop, q.deadFilter); err == nil {
-				err = ctx.Err()
-			}
-		}
-	}
-	if people {
-		_ = tell(c.stderr, "\r\x1b[K")
-	}
-	if err != nil {
-		return err
-	}
-	if err := tell(c.stdout, fmt.Sprintf("pipeline %s: %d delivered, %d that waited behind them delivered too, %d refused, %d still wait behind others; %d parked now\n",
-		q.Pipeline, s.Acked, s.Drained, s.Failed, s.Waiting, s.Open)); err != nil {
-		return err
-	}
-	if s.Ahead != "" {
-		if err := tell(c.stdout, fmt.Sprintf("the first that waits is behind event %s: replay or skip that one first\n", cell(s.Ahead))); err != nil {
-			return err
-		}
-	}
-	if s.Failed > 0 {
-		id := cmp.Or(s.FirstID, "ID")
-		return &event.Fault{Code: "OT0016", Class: event.Record, Op: "replay parked events", Place: "pipeline " + q.Pipeline, Text: "refused again: " + s.First,
-			Hint: "mend what it names and replay again, or leave the event out: outtail dlq skip -c FILE --pipeline " + q.Pipeline + " --id " + id + " --reason R"}
-	}
-	return nil
 }
 
 func newDLQExport(c *cli) *cobra.Command {

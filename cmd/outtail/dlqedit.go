@@ -35,7 +35,7 @@ func (d *deadLetters) prepareReplay(ctx context.Context, p *pipeline.Pipeline, q
 	switch {
 	case err != nil:
 		return err
-	case whole == nil: // moved or ended meanwhile
+	case whole == nil || whole.Ended != event.Open: // moved or ended meanwhile
 		return faultNothingPicked(q.Pipeline)
 	case whole.Row == nil:
 		return faultEditRefused(q.Pipeline, whole, "its row is not in the dead-letter store", "leave it out: outtail dlq skip -c FILE --pipeline "+q.Pipeline+" "+names(whole)+" --reason R")

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -133,7 +134,9 @@ type deadLetters struct {
 	pipelines map[string]*pipeline.Pipeline
 
 	mu   sync.Mutex
-	jobs map[string]*replayJob
+	jobs map[string]*replayJob // the newest of each pipeline
+	past []*replayJob          // those before, while somebody may ask how they ended
+	wait sync.WaitGroup        // for all of them: they end with their pipelines, and say so in the audit
 }
 
 func newDeadLetters(store *checkpoint.Store, ps []*pipeline.Pipeline) *deadLetters {
@@ -317,6 +320,9 @@ func (d *deadLetters) waiting(name string, touched map[string]bool, a *deadSkipp
 
 func (d *deadLetters) skip(ctx context.Context, q deadAct) (deadSkipped, error) {
 	letters := d.store.DeadLetters()
+	if d.running(q.Pipeline) != nil {
+		return deadSkipped{}, faultReplayRuns("skip parked events", q.Pipeline) // which may take hours
+	}
 	if orders, err := d.picked(&q.deadFilter); err != nil || len(orders) == 0 {
 		return deadSkipped{}, err
 	}
@@ -407,15 +413,61 @@ func (d *deadLetters) skipOnFile(ctx context.Context, name string, pick func(*ev
 
 // replayJob is a replay of a pipeline: the command that began it looks how far it is, and may stop it.
 type replayJob struct {
+	id     string // by which that command knows it from another's, and from one of another process
 	cancel context.CancelFunc
 	done   chan struct{}
 	result pipeline.ReplayResult
 	err    error
 }
 
+func (j *replayJob) runs() bool {
+	select {
+	case <-j.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// pastReplays is of how many replays the end is remembered, beside the newest of each pipeline.
+const pastReplays = 64
+
+// running gives the replay that a pipeline has now, or nil.
+func (d *deadLetters) running(name string) *replayJob {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if j := d.jobs[name]; j != nil && j.runs() {
+		return j
+	}
+	return nil
+}
+
+// job finds a replay. A process that came after the one that began it does not know it.
+func (d *deadLetters) job(q replayQuestion) (*replayJob, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if j := d.jobs[q.Pipeline]; j != nil && j.id == q.Job {
+		return j, nil
+	}
+	for _, j := range d.past {
+		if j.id == q.Job {
+			return j, nil
+		}
+	}
+	return nil, faultReplayGone(q.Pipeline)
+}
+
+// replayQuestion asks for one replay; without a job, for the one that runs.
+type replayQuestion struct {
+	Pipeline string `json:"pipeline"`
+	Job      string `json:"job"`
+}
+
 // replayState is how far a replay is. Open is what waits in the store.
 type replayState struct {
+	Job     string `json:"job,omitempty"`
 	Done    bool   `json:"done"`
+	Stopped bool   `json:"stopped,omitempty"` // somebody ended it
 	Open    int64  `json:"open"`
 	Acked   int    `json:"acked"`
 	Drained int    `json:"drained"`
@@ -433,12 +485,9 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if j := d.jobs[q.Pipeline]; j != nil {
-		select {
-		case <-j.done:
-		default:
-			return replayState{}, faultReplayRuns(q.Pipeline)
-		}
+	before := d.jobs[q.Pipeline]
+	if before != nil && before.runs() {
+		return replayState{}, faultReplayRuns("replay parked events", q.Pipeline)
 	}
 	orders, err := d.picked(&q.deadFilter)
 	if err != nil || len(orders) == 0 {
@@ -448,9 +497,13 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 		return replayState{}, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	j := &replayJob{cancel: cancel, done: make(chan struct{})}
+	j := &replayJob{id: rand.Text(), cancel: cancel, done: make(chan struct{})}
 	d.jobs[q.Pipeline] = j
-	go func() { // ends with the replay, which ends with the pipeline
+	if before != nil {
+		d.past = append(d.past, before)
+		d.past = d.past[max(0, len(d.past)-pastReplays):]
+	}
+	d.wait.Go(func() { // ends with the replay, which ends with the pipeline
 		defer close(j.done)
 		defer cancel()
 		j.result, j.err = p.Replay(running, pipeline.Replay{Select: q.replays, Canary: q.Canary, Rate: q.Rate, Topic: q.Topic})
@@ -458,35 +511,41 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 		said := fmt.Sprintf("%d delivered, %d behind them, %d refused, %d waiting", r.Acked, r.Drained, r.Failed, r.Waiting)
 		counts := map[string]int64{"delivered": int64(r.Acked), "behind": int64(r.Drained), "refused": int64(r.Failed), "waiting": int64(r.Waiting)}
 		j.err = errors.Join(j.err, d.store.DeadLetters().Audit(q.audit(checkpoint.ActionReplay, said, checkpoint.OutcomeOf(j.err), counts)))
-	}()
+	})
 	return d.progress(q.Pipeline, j)
 }
 
-func (d *deadLetters) state(_ context.Context, q deadFilter) (replayState, error) {
-	d.mu.Lock()
-	j := d.jobs[q.Pipeline]
-	d.mu.Unlock()
+func (d *deadLetters) state(_ context.Context, q replayQuestion) (replayState, error) {
+	j, err := d.job(q)
+	if err != nil {
+		return replayState{}, err
+	}
 	return d.progress(q.Pipeline, j)
 }
 
-func (d *deadLetters) stop(ctx context.Context, q deadFilter) (replayState, error) {
-	d.mu.Lock()
-	j := d.jobs[q.Pipeline]
-	d.mu.Unlock()
-	if j != nil {
-		j.cancel()
-		select {
-		case <-j.done:
-		case <-ctx.Done():
+func (d *deadLetters) stop(ctx context.Context, q replayQuestion) (replayState, error) {
+	j := d.running(q.Pipeline)
+	switch {
+	case q.Job != "":
+		var err error
+		if j, err = d.job(q); err != nil {
+			return replayState{}, err
 		}
+	case j == nil:
+		return replayState{}, faultReplayNone(q.Pipeline)
+	}
+	j.cancel()
+	select {
+	case <-j.done:
+	case <-ctx.Done():
 	}
 	return d.progress(q.Pipeline, j)
 }
 
 func (d *deadLetters) progress(name string, j *replayJob) (replayState, error) {
 	open, err := d.store.DeadLetters().Open(name)
-	s := replayState{Open: open, Done: true}
-	if j == nil || err != nil {
+	s := replayState{Job: j.id, Open: open, Done: true}
+	if err != nil {
 		return s, err
 	}
 	select {
@@ -498,6 +557,7 @@ func (d *deadLetters) progress(name string, j *replayJob) (replayState, error) {
 			s.First = r.First.Error()
 		}
 		if errors.Is(j.err, context.Canceled) {
+			s.Stopped = true
 			return s, nil
 		}
 		return s, j.err
@@ -515,11 +575,6 @@ func faultNoSuchPipeline(name string) *event.Fault {
 func faultNothingPicked(name string) *event.Fault {
 	return &event.Fault{Code: "OT0025", Class: event.Usage, Op: "pick parked events", Place: "pipeline " + name, Text: "no parked event is picked; nothing was done",
 		Hint: "outtail dlq list -c FILE shows those that there are"}
-}
-
-func faultReplayRuns(name string) *event.Fault {
-	return &event.Fault{Code: "OT0012", Class: event.Usage, Op: "replay parked events", Place: "pipeline " + name, Text: "another replay of it runs",
-		Hint: "wait for its end, or stop it where it was begun"}
 }
 
 func faultReplayNeedsRun(name string) *event.Fault {

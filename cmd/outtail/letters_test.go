@@ -255,9 +255,11 @@ func TestAnEditThatCannotWorkChangesNothing(t *testing.T) {
 	plain := edit(7, "no JSON")
 	plain.NotJSON = true
 	for _, q := range []deadAct{edit(9, "eighteen"), edit(7, `{"new": 2}`), plain} {
-		_, err := d.replay(t.Context(), q)
-		require.NoError(t, err)
-		_, err = d.stop(t.Context(), q.deadFilter)
+		s, err := d.replay(t.Context(), q)
+		d.wait.Wait()
+		if err == nil { // it had not ended yet
+			_, err = d.state(t.Context(), replayQuestion{"orders", s.Job})
+		}
 		require.Equal(t, "OT6010", event.AsFault(err).Code)
 		require.Equal(t, string(q.Payload), payload(*q.Number))
 	}
@@ -274,4 +276,50 @@ func TestARequestThatIsNotUnderstoodDoesNothing(t *testing.T) {
 	n, err := p.store.DeadLetters().Open("orders")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
+}
+
+// A command that asks how its replay goes hears of no other: another person's, or one of another process. And a replay keeps nobody waiting
+// who wants to leave something out.
+func TestAReplayIsAskedForByItsName(t *testing.T) {
+	p, _, pl := letterBox(t, io.Discard, "127.0.0.1:1", "retention: 0s")
+	require.NoError(t, p.store.DeadLetters().Park(t.Context(), "orders", []event.Parking{letter(0, 0, "a")}))
+	d := newDeadLetters(p.store, []*pipeline.Pipeline{pl})
+	all := deadAct{deadFilter: deadFilter{Pipeline: "orders"}}
+	first, err := d.replay(t.Context(), all) // the pipeline does not run, so it ends at once
+	if err != nil {
+		require.Equal(t, "OT6010", event.AsFault(err).Code)
+	}
+	d.wait.Wait()
+	first.Job = d.jobs["orders"].id
+	_, err = d.state(t.Context(), replayQuestion{"orders", first.Job})
+	require.Equal(t, "OT6010", event.AsFault(err).Code)
+
+	// Another one that goes on.
+	going := &replayJob{id: "second", cancel: func() {}, done: make(chan struct{})}
+	d.past, d.jobs["orders"] = append(d.past, d.jobs["orders"]), going
+	s, err := d.state(t.Context(), replayQuestion{"orders", first.Job})
+	require.Equal(t, "OT6010", event.AsFault(err).Code)
+	require.True(t, s.Done)
+	s, err = d.state(t.Context(), replayQuestion{"orders", "second"})
+	require.NoError(t, err)
+	require.False(t, s.Done)
+	_, err = d.replay(t.Context(), all)
+	require.Equal(t, "OT0012", event.AsFault(err).Code)
+	_, err = d.skip(t.Context(), all)
+	require.Equal(t, "OT0012", event.AsFault(err).Code)
+
+	_, err = newDeadLetters(p.store, []*pipeline.Pipeline{pl}).state(t.Context(), replayQuestion{"orders", first.Job})
+	require.Equal(t, "OT0027", event.AsFault(err).Code, "and not that it is done")
+	ended := false
+	going.cancel = func() {
+		going.err = context.Canceled
+		close(going.done)
+		ended = true
+	}
+	s, err = d.stop(t.Context(), replayQuestion{Pipeline: "orders"})
+	require.NoError(t, err)
+	require.True(t, ended)
+	require.True(t, s.Done && s.Stopped)
+	_, err = d.stop(t.Context(), replayQuestion{Pipeline: "orders"})
+	require.Equal(t, "OT0029", event.AsFault(err).Code)
 }

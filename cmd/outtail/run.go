@@ -157,6 +157,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 		}
 	}
 	letters := newDeadLetters(store, pipelines)
+	defer letters.wait.Wait()
 	for _, pc := range cfg.Pipelines {
 		if keep := pc.DeadLetters.Retention; keep > 0 {
 			beside = append(beside, func(ctx context.Context) { letters.expire(ctx, pc.Name, keep, log.With("pipeline", pc.Name)) })

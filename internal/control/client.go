@@ -74,6 +74,9 @@ func noAnswer(path string, err error) error {
 	if f := event.AsFault(err); f != nil {
 		return f
 	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return faultEnded(path, err)
+	}
 	return faultNoAnswer(path, err)
 }
 

@@ -142,6 +142,25 @@ func TestAProcessThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// A process that is killed while it is asked hangs up.
+func TestAProcessThatEndsWhileItIsAsked(t *testing.T) {
+	dir := shortDir(t)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, SocketName)})
+	require.NoError(t, err)
+	defer l.Close()
+	go func() { // ends with the listener
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	f := requireCode(t, Ask(t.Context(), dir, "echo", nil, nil), CodeNoAnswer)
+	require.Contains(t, f.Text, "ended before it answered")
+}
+
 func TestALongPathIsReachedAllTheSame(t *testing.T) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		t.Skip("this system does not show descriptors as files")

@@ -54,6 +54,14 @@ func faultNoAnswer(path string, err error) *event.Fault {
 	}
 }
 
+func faultEnded(path string, err error) *event.Fault {
+	return &event.Fault{
+		Code: CodeNoAnswer, Class: event.Environment, Immediate: true, Op: "ask the running process", Place: path,
+		Text: "the process ended before it answered: whether it did what it was asked is not known", Err: err,
+		Hint: "see what it logged; look at what is there now, and ask again",
+	}
+}
+
 func faultUnknown(name, version string) *event.Fault {
 	return &event.Fault{
 		Code: CodeUnknown, Class: event.Usage, Op: "ask the running process", Place: name,

@@ -148,3 +148,22 @@ func TestALimitThatMayNotBeReadIsLearnt(t *testing.T) {
 	inOrder(t, slices.DeleteFunc(r.values("orders"), func(v string) bool { return v > "001500" }))
 	require.LessOrEqual(t, h.Hits(), 4, "what was refused for its size is not tried in the same size for ever")
 }
+
+// What is taken back of a topic that is not there, and was mistyped, leaves no trace: later messages of its aggregate go, and nobody is told
+// for ever that it is missing.
+func TestAMissingTopicIsForgottenWithWhatWaitedForIt(t *testing.T) {
+	r := setUp(t, cluster(t, kfake.SeedTopics(1, "orders")))
+	r.send(1, "typo", "a")
+	r.code("OT5004")
+	m := sinktest.Message(2, "orders", "a", "2")
+	m.Aggregate = sinktest.Message(1, "typo", "a", "1").Aggregate
+	r.sendMessage(m)
+	require.Equal(t, []uint64{1}, r.Discard([]uint64{1}))
+	r.flush()
+	r.calmed()
+	require.Equal(t, []string{"2"}, r.values("orders"))
+	require.NoError(t, r.broker.CreateTopic("typo", 1, nil))
+	r.send(3, "typo", "a")
+	r.flush()
+	require.Len(t, r.values("typo"), 1)
+}

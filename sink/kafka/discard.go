@@ -31,12 +31,31 @@ func (s *Sink) Discard(seqs []uint64) (gone []uint64) {
 	if len(gone) == 0 {
 		return nil
 	}
+	s.forget()
 	s.rehalt()
 	s.pass()
 	// What waited behind them need not wait any longer. release looks at all that is held only while something is.
 	s.waiting = max(s.waiting, 1)
 	s.release()
 	return gone
+}
+
+// forget lets go of topics that were never found and that nothing waits for any more, since a replay to a mistyped one was ended, say: nobody
+// looks them up, and they are no reason to be degraded. Call it with mu held.
+func (s *Sink) forget() {
+	wanted := map[*topic]bool{}
+	for i := range s.window.n {
+		if e := s.window.at(i); e.state != dropped {
+			wanted[e.t] = true
+		}
+	}
+	for name, t := range s.topics {
+		if t.looks == 0 && !wanted[t] {
+			delete(s.topics, name)
+			s.lower(conditionTopic + name)
+			t.kick()
+		}
+	}
 }
 
 // rehalt finds what is still failed: topics are halted behind that, and behind nothing else. Call it with mu held.

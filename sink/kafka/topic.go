@@ -110,7 +110,7 @@ func (s *Sink) settle(t *topic, client *kgo.Client, try int, found found, f *eve
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.closed, s.over:
+	case s.closed, s.over, s.topics[t.name] != t: // forgotten: see Discard
 		return 0, true
 	case s.rebuilding: // which starts the tenders that are needed then
 		t.tended = false

@@ -41,7 +41,7 @@ func (l *parkLot) write(aggregate, eventType string, more int) {
 	tx, err := l.DB.Begin(l.t.Context())
 	require.NoError(l.t, err)
 	require.NoError(l.t, tx.Exec(l.t.Context(), "INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload) VALUES (?, 'order', ?, ?, ?)",
-		scene.NewUUID(), aggregate, eventType, fmt.Sprintf(`{"n": "%s:%d", "more": "%0*d"}`, aggregate, l.next[aggregate], more, 0)))
+		scene.NewUUID(), aggregate, eventType, fmt.Sprintf(`{"n": "%s:%d", "more": "%s"}`, aggregate, l.next[aggregate], strings.Repeat("0", max(1, more)))))
 	require.NoError(l.t, tx.Commit(l.t.Context()))
 	l.next[aggregate]++
 }

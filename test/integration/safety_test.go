@@ -225,6 +225,7 @@ func TestBinlogStops(t *testing.T) {
 				s.Prove()
 			})
 		}
+		t.Run("while events are parked", func(t *testing.T) { whatIsParkedOfALogThatWasReset(t, server) })
 	})
 }
 
