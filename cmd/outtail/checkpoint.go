@@ -203,7 +203,7 @@ func after(store *checkpoint.Store, p config.Pipeline, place string) (event.Chec
 		return cp, usageError{fmt.Errorf("--to after:%s: the place of an event is KIND/…#ROW, as the error printed it", place)}
 	}
 	if cp.IsZero() {
-		return cp, faultNoPosition(p.Name)
+		return cp, faultNoPosition("set the position", p.Name, "run it once, or name a position with --to")
 	}
 	done := uint64(0)
 	if cp.Prefix != nil && cp.Prefix.Tx == tx {
@@ -251,9 +251,8 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-func faultNoPosition(name string) *event.Fault {
-	return &event.Fault{Code: "OT0001", Class: event.Usage, Op: "set the position", Place: "pipeline " + name, Text: "it has no position yet",
-		Hint: "run it once, or name a position with --to"}
+func faultNoPosition(op, name, hint string) *event.Fault {
+	return &event.Fault{Code: "OT0001", Class: event.Usage, Op: op, Place: "pipeline " + name, Text: "it has no position yet", Hint: hint}
 }
 
 func faultNotNext(name, place string, cp event.Checkpoint) *event.Fault {

@@ -95,7 +95,7 @@ func readStanding(ctx context.Context, cfg *config.Config, name string) (s stand
 		return err
 	})
 	if err == nil && s.Checkpoint.IsZero() {
-		err = faultNoPosition(name)
+		err = faultNoPosition("export a position", name, "run it once; is data_dir the one that it ran with? A relative one follows the folder in which outtail is started")
 	}
 	return s, err
 }

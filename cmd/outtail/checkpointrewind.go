@@ -171,7 +171,7 @@ func (w *rewinding) read(ctx context.Context, c *cli, name string) (err error) {
 // find fills in the target and what lies between.
 func (w *rewinding) find(ctx context.Context, to string, now time.Time) error {
 	if w.now.IsZero() {
-		return faultNoPosition(w.p.Name)
+		return faultNoPosition("rewind", w.p.Name, "run it once; is data_dir the one that it ran with? A relative one follows the folder in which outtail is started")
 	}
 	if err := w.choose(to, now); err != nil {
 		return err

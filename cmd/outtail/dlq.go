@@ -49,8 +49,11 @@ func (d *deadPick) flags(cmd *cobra.Command, otherwise string) {
 	fl.StringVar(&d.f.ID, "id", "", "event `ID`")
 	fl.Func("number", "`NUMBER` of the entry, as dlq list shows it: where an id is kept more than once, or there is none", func(s string) error {
 		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return errors.New("it is no number of an entry")
+		}
 		d.f.Number = &n
-		return err
+		return nil
 	})
 	fl.StringVar(&d.f.Aggregate, "aggregate", "", "`TYPE/ID`, or ID, of an aggregate")
 	fl.StringVar(&d.f.Code, "code", "", "`CODE` of the error, such as OT5009")
@@ -392,7 +395,8 @@ func newDLQForget(c *cli) *cobra.Command {
 		Use:   "forget -c FILE --reason R",
 		Short: "Give up the events of a parked.db that was lost",
 		Long: `A start stops where the file in which events were parked is gone (OT4014) or is an older copy of it (OT4015): the position has passed
-what is missing, so it would be lost without a word. Restore the file, or give them up with this command. Refused while outtail runs.`,
+what is missing, so it would be lost without a word. Restore the file, or give them up with this command. Refused while outtail runs;
+where nothing is missing it changes nothing.`,
 		Example: `  outtail dlq forget -c outtail.yaml --reason "disk lost, events re-created by hand"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -405,6 +409,10 @@ what is missing, so it would be lost without a word. Restore the file, or give t
 				return err
 			}
 			defer func() { err = errors.Join(err, store.Close()) }()
+			// Forgetting what is there would take away what notices its loss.
+			if store.DeadLetters().Check() == nil {
+				return tell(c.stdout, "nothing that was parked is missing, and nothing was changed; outtail dlq skip leaves out what is there\n")
+			}
 			if err := store.DeadLetters().Forget(cmd.Context(), (&change{reason: reason}).by()); err != nil {
 				return err
 			}

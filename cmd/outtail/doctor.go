@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/client"
@@ -97,7 +96,7 @@ func (c *cli) examine(ctx context.Context, cfg *config.Config, p config.Pipeline
 		part := check(ctx)
 		for i := range part.Findings {
 			r := &part.Findings[i].Repair
-			*r = strings.ReplaceAll(strings.ReplaceAll(*r, " -c FILE ", " -c "+c.configFile+" "), " --pipeline P ", " --pipeline "+p.Name+" ")
+			*r = c.complete(*r, p.Name)
 		}
 		out.Parts = append(out.Parts, part)
 	}

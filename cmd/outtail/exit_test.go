@@ -50,6 +50,9 @@ func TestExactCommands(t *testing.T) {
 	require.Contains(t, f.Hint, "FILE")
 	require.NoError(t, c.exact(nil, "orders"))
 
+	require.Equal(t, "start it (outtail run -c /etc/outtail/shop.yaml): outtail dlq list -c /etc/outtail/shop.yaml\n --pipeline PAYMENTS",
+		c.complete("start it (outtail run -c FILE): outtail dlq list -c FILE\n --pipeline PAYMENTS", "orders"), "wherever they stand, and nothing but them")
+
 	var b bytes.Buffer
 	printHints(&b, errors.Join(c.exact(f, "orders"), silent{f}))
 	require.Equal(t, "OT6003: "+want+"\n", b.String(), "what was told already is not told again")

@@ -24,5 +24,9 @@ func execute(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	if err != nil && !c.began {
 		err = usageError{fmt.Errorf("%w\n  hint: %s --help", err, cmd.CommandPath())}
 	}
-	return report(stderr, c.exact(err, "P"))
+	pipeline := "P"
+	if named := cmd.Flags().Lookup("pipeline"); named != nil && named.Value.String() != "" {
+		pipeline = named.Value.String()
+	}
+	return report(stderr, c.exact(err, pipeline))
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -288,9 +289,21 @@ func (c *cli) exact(err error, name string) error {
 		return err
 	}
 	g := *f
-	g.Hint = strings.ReplaceAll(strings.ReplaceAll(f.Hint, " -c FILE ", " -c "+c.configFile+" "), " --pipeline P ", " --pipeline "+name+" ")
+	g.Hint = c.complete(f.Hint, name)
 	return &g
 }
+
+// complete puts them into one text.
+func (c *cli) complete(text, pipeline string) string {
+	text = placeholderFile.ReplaceAllLiteralString(text, " -c "+c.configFile)
+	return placeholderPipeline.ReplaceAllLiteralString(text, " --pipeline "+pipeline)
+}
+
+// What stands in commands for what the fault's maker did not know, as a word of its own.
+var (
+	placeholderFile     = regexp.MustCompile(` -c FILE\b`)
+	placeholderPipeline = regexp.MustCompile(` --pipeline P\b`)
+)
 
 // tellFailure says why something ended, for good.
 func (c *cli) tellFailure(cfg *config.Config, log *slog.Logger, err error) {
