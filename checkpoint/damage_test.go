@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
@@ -74,6 +75,60 @@ func TestADamagedFileIsASafetyStopAndIsLeftAlone(t *testing.T) {
 			require.Equal(t, damaged, after, "never replaced")
 			require.NoError(t, os.WriteFile(path, sound, 0o600))
 			require.NoError(t, open(t, Options{Dir: dir}).Close(), "a refused open keeps no lock")
+		})
+	}
+}
+
+// Somebody cuts a file while it is open. bbolt panics with its own locks held: whoever asks after that gets the fault, and waits for nobody.
+func TestAFileThatIsCutWhileItIsOpenKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(s *Store) error{
+		"the positions": func(s *Store) error {
+			return s.Save(t.Context(), map[string]event.Checkpoint{"orders": pg(5000, 5000)})
+		},
+		"what is parked": func(s *Store) error {
+			return s.Prepared("orders").Write(map[string][]byte{"k": []byte("v")}, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, _ := soundFile(t)
+			s := open(t, Options{Dir: dir})
+			path := s.Path()
+			if name == "what is parked" {
+				for i := range 300 {
+					require.NoError(t, s.Prepared("orders").Write(map[string][]byte{fmt.Sprint(i): make([]byte, 500)}, nil))
+				}
+				path = s.parkedPath()
+			}
+			require.NoError(t, os.Truncate(path, int64(os.Getpagesize())))
+			done := make(chan struct{})
+			go func() { // ends at once, or with the test's failure
+				defer close(done)
+				for range 3 {
+					err := cut(s)
+					assert.Equal(t, event.Safety, event.ClassOf(err), "%v", err)
+				}
+				if name == "the positions" {
+					assert.Equal(t, event.Safety, event.ClassOf(s.Stopped("orders", Stop{Code: "OT4003"})))
+					_, err := s.Load("orders")
+					assert.Equal(t, event.Safety, event.ClassOf(err))
+				}
+				assert.NoError(t, s.Close())
+			}()
+			select {
+			case <-done:
+			case <-time.After(time.Minute):
+				require.Fail(t, "somebody waits for ever")
+			}
+			_, err := os.Stat(path)
+			require.NoError(t, err)
+			again, err := Open(Options{Dir: dir})
+			if err == nil {
+				_, err = again.Prepared("orders").ID()
+				require.NoError(t, again.Close())
+			}
+			require.Equal(t, event.Safety, event.ClassOf(err), "%v", err)
 		})
 	}
 }

@@ -172,7 +172,7 @@ func (s *Store) viewParked(f func(*bbolt.Tx) error) error {
 	if err != nil || db == nil {
 		return err
 	}
-	err = guard(func() error { return db.View(f) })
+	err = db.view(f)
 	if errors.Is(err, errDamaged) {
 		return faultParkedDamaged(s.parkedPath(), err)
 	}
@@ -202,13 +202,11 @@ func (s *Store) updateParked(op string, f func(*bbolt.Tx) error) error {
 
 // commitParked writes in a transaction, and remembers its number once it is on disk. A reader's number is none to remember: it may
 // be that of a transaction whose end is not on disk yet.
-func (s *Store) commitParked(db *bbolt.DB, f func(*bbolt.Tx) error) error {
+func (s *Store) commitParked(db *bolt, f func(*bbolt.Tx) error) error {
 	var n uint64
-	err := guard(func() error {
-		return db.Update(func(tx *bbolt.Tx) error {
-			n = uint64(tx.ID())
-			return f(tx)
-		})
+	err := db.update(func(tx *bbolt.Tx) error {
+		n = uint64(tx.ID())
+		return f(tx)
 	})
 	for was := s.parkedTx.Load(); err == nil && n > was && !s.parkedTx.CompareAndSwap(was, n); {
 		was = s.parkedTx.Load()
@@ -234,7 +232,7 @@ func parkedNoted(meta *bbolt.Bucket) uint64 {
 func (s *Store) parkedPath() string { return filepath.Join(filepath.Dir(s.path), ParkedName) }
 
 // openParked opens the file once; nil where there is none and none is to be made. The data directory's lock covers it.
-func (s *Store) openParked(create bool) (*bbolt.DB, error) {
+func (s *Store) openParked(create bool) (*bolt, error) {
 	s.parkedMu.Lock()
 	defer s.parkedMu.Unlock()
 	if s.parked != nil {
@@ -271,29 +269,23 @@ func (s *Store) openParked(create bool) (*bbolt.DB, error) {
 		}
 		return nil, faultUnusable(op, path, err)
 	}
-	var db *bbolt.DB
-	err = guard(func() (err error) {
-		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: readersGone, ReadOnly: s.readOnly, NoStatistics: true, FreelistType: bbolt.FreelistMapType})
-		return err
-	})
+	db, err := openBolt(path, bbolt.Options{Timeout: readersGone, ReadOnly: s.readOnly, NoStatistics: true, FreelistType: bbolt.FreelistMapType})
 	if err == nil {
-		err = guard(func() error { return db.View(checkParkedFormat) })
-		if err != nil {
-			_ = db.Close()
+		err = db.view(checkParkedFormat)
+		if err == nil && !s.readOnly {
+			err = db.db.Sync() // a process that was killed may have left its last transaction to the kernel
 		}
-	}
-	if err == nil && !s.readOnly {
-		err = db.Sync() // a process that was killed may have left its last transaction to the kernel
-	}
-	if err == nil {
-		err = db.View(func(tx *bbolt.Tx) error {
-			s.parkedTx.Store(uint64(tx.ID()))
-			return nil
-		})
-	}
-	if err == nil {
-		s.parked = db
-		return db, nil
+		if err == nil {
+			err = db.view(func(tx *bbolt.Tx) error {
+				s.parkedTx.Store(uint64(tx.ID()))
+				return nil
+			})
+		}
+		if err == nil {
+			s.parked = db
+			return db, nil
+		}
+		_ = db.close()
 	}
 	switch judgeOpen(err) {
 	case openedLocked:

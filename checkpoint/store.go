@@ -63,11 +63,11 @@ type Store struct {
 	format   int // what this code writes
 	readOnly bool
 
-	lock *os.File  // the data directory is ours while it is open; nil when read-only
-	db   *bbolt.DB // nil: read-only, and no state file exists yet
+	lock *os.File // the data directory is ours while it is open; nil when read-only
+	db   *bolt    // nil: read-only, and no state file exists yet
 
 	parkedMu sync.Mutex
-	parked   *bbolt.DB     // nil until it is needed
+	parked   *bolt         // nil until it is needed
 	parkedTx atomic.Uint64 // the newest transaction of that file that is certainly on disk
 	dead     *DeadLetters
 
@@ -172,12 +172,12 @@ func OpenReadOnly(o Options) (_ *Store, err error) {
 func (s *Store) Close() error {
 	var err error
 	if s.db != nil {
-		err = s.db.Close()
+		err = s.db.close()
 	}
 	s.parkedMu.Lock()
 	defer s.parkedMu.Unlock()
 	if s.parked != nil {
-		err = errors.Join(err, s.parked.Close())
+		err = errors.Join(err, s.parked.close())
 		s.parked = nil
 	}
 	if s.lock != nil {
@@ -214,35 +214,19 @@ func (s *Store) openFile() error {
 		}
 		return faultUnusable("open state", s.path, err)
 	}
-	var file *os.File
-	opts := &bbolt.Options{
-		Timeout:      readersGone,
-		ReadOnly:     s.readOnly,
-		NoStatistics: true,
-		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			var err error
-			// Never created here: createFile did, completely.
-			file, err = os.OpenFile(name, flag&^os.O_CREATE, mode)
-			return file, err
-		},
-	}
+	opts := bbolt.Options{Timeout: readersGone, ReadOnly: s.readOnly, NoStatistics: true}
 	if s.readOnly {
 		opts.Timeout = time.Nanosecond // tried once
 	}
-	err = guard(func() (err error) {
-		s.db, err = bbolt.Open(s.path, 0o600, opts)
-		return err
-	})
+	db, err := openBolt(s.path, opts)
 	if err == nil {
+		s.db = db
 		return nil
 	}
 	switch judgeOpen(err) {
 	case openedLocked:
 		return faultLocked(filepath.Dir(s.path), "")
 	case openedDamaged:
-		if file != nil {
-			abandon(file) // bbolt does not when it panics, and its lock would stay
-		}
 		return faultDamaged(s.path, err)
 	default:
 		return faultUnusable("open state", s.path, err)
@@ -260,15 +244,13 @@ func (s *Store) upgrade() error {
 	case format == s.format:
 		return nil
 	}
-	err = guard(func() error {
-		return s.db.Update(func(tx *bbolt.Tx) error {
-			for from := format; from < s.format; from++ {
-				if err := s.steps[from-1](tx); err != nil {
-					return fmt.Errorf("from format %d: %w", from, err)
-				}
+	err = s.db.update(func(tx *bbolt.Tx) error {
+		for from := format; from < s.format; from++ {
+			if err := s.steps[from-1](tx); err != nil {
+				return fmt.Errorf("from format %d: %w", from, err)
 			}
-			return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyFormat), []byte(strconv.Itoa(s.format)))
-		})
+		}
+		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyFormat), []byte(strconv.Itoa(s.format)))
 	})
 	if err != nil {
 		return faultMigration(s.path, format, s.format, err)
@@ -282,7 +264,7 @@ func (s *Store) view(f func(*bbolt.Tx) error) error {
 	if s.db == nil {
 		return nil
 	}
-	err := guard(func() error { return s.db.View(f) })
+	err := s.db.view(f)
 	if errors.Is(err, errDamaged) {
 		return faultDamaged(s.path, err)
 	}
@@ -297,13 +279,11 @@ func (s *Store) update(op string, f func(*bbolt.Tx) error) error {
 	if s.readOnly {
 		return faultWrite(op, s.path, fs.ErrPermission)
 	}
-	if err := guard(func() error {
-		return s.db.Update(func(tx *bbolt.Tx) error {
-			if err := f(tx); err != nil {
-				return err
-			}
-			return noteParked(tx, s.parkedTx.Load())
-		})
+	if err := s.db.update(func(tx *bbolt.Tx) error {
+		if err := f(tx); err != nil {
+			return err
+		}
+		return noteParked(tx, s.parkedTx.Load())
 	}); err != nil {
 		return faultWrite(op, s.path, err)
 	}
