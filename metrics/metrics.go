@@ -131,6 +131,11 @@ func (m *Metrics) HeadersSkipped(pipeline string, headers int) {
 	m.of(pipeline).headersSkipped.Add(float64(headers))
 }
 
+// TimestampsReplaced counts records whose timestamp is the commit time instead of the row's own.
+func (m *Metrics) TimestampsReplaced(pipeline string, events int) {
+	m.of(pipeline).timesReplaced.Add(float64(events))
+}
+
 // Sent counts messages handed to the client.
 func (m *Metrics) Sent(pipeline, topic string, events int) {
 	m.of(pipeline).topic(topic).sent.Add(float64(events))

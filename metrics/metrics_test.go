@@ -58,6 +58,7 @@ func busy(m *Metrics) {
 	m.Read("orders", 7)
 	m.Filtered("orders", "route", 2)
 	m.HeadersSkipped("orders", 3)
+	m.TimestampsReplaced("orders", 2)
 	m.Sent("orders", "orders.created", 4)
 	m.Sent("orders", "orders.paid", 1)
 	m.Acked("orders", "orders.created", 3)

@@ -24,6 +24,7 @@ const (
 	eventsRead     = "outtail_events_read_total"
 	eventsFiltered = "outtail_events_filtered_total"
 	headersSkipped = "outtail_headers_skipped_total"
+	timesReplaced  = "outtail_timestamps_replaced_total"
 	messagesSent   = "outtail_messages_sent_total"
 	messagesAcked  = "outtail_messages_acked_total"
 	sendErrors     = "outtail_send_errors_total"
@@ -123,6 +124,11 @@ func Table() []Metric {
 			Name: sendUnknown, Type: counter, Unit: "messages",
 			Tells: "Messages whose outcome is not known (timeout, connection lost) and that are sent again.",
 			Do:    "Each may be a duplicate for consumers; a steady rate asks for a look at broker and network.",
+		},
+		{
+			Name: timesReplaced, Type: counter, Unit: "events",
+			Tells: "Records that have the commit time for a timestamp, since their occurred_at is no time, before 1970, or more than an hour after the commit. What is sent again is counted again.",
+			Do:    "The header occurred_at has the row's own. Many: a clock or a time zone of the service is wrong.",
 		},
 		{
 			Name: eventsParked, Type: counter, Labels: []string{"reason"}, Unit: "events",

@@ -15,6 +15,7 @@ import (
 // event.
 type perPipeline struct {
 	read, unknown, reconnects, headersSkipped     prometheus.Counter
+	timesReplaced                                 prometheus.Counter
 	commitToAck, sendToAck, save                  prometheus.Observer
 	inflightEvents, inflightBytes, oldestUnacked  prometheus.Gauge
 	lagSeconds, lagBytes, retained, retentionLeft prometheus.Gauge
@@ -33,6 +34,7 @@ func (m *Metrics) newPipeline(name string) *perPipeline {
 	h := func(metric string) prometheus.Observer { return m.histos[metric].WithLabelValues(name) }
 	p := &perPipeline{
 		read: c(eventsRead), unknown: c(sendUnknown), reconnects: c(reconnects), headersSkipped: c(headersSkipped),
+		timesReplaced: c(timesReplaced),
 		commitToAck: h(commitToAck), sendToAck: h(sendToAck), save: h(saveSeconds),
 		inflightEvents: g(inflightEvents), inflightBytes: g(inflightBytes), oldestUnacked: g(oldestUnacked),
 		lagSeconds: g(lagSeconds), lagBytes: g(lagBytes), retained: g(retainedBytes), retentionLeft: g(retentionLeft),

@@ -309,6 +309,7 @@ func (nothing) State(string, State)                          {}
 func (nothing) Read(string, int)                             {}
 func (nothing) Filtered(string, string, int)                 {}
 func (nothing) HeadersSkipped(string, int)                   {}
+func (nothing) TimestampsReplaced(string, int)               {}
 func (nothing) Sent(string, string, int)                     {}
 func (nothing) Acked(string, string, int)                    {}
 func (nothing) SendError(string, event.Class)                {}

@@ -148,6 +148,8 @@ type Observer interface {
 	Filtered(pipeline, reason string, events int)
 	// HeadersSkipped counts headers of rows that were left out of their messages, because outtail writes a header of that name.
 	HeadersSkipped(pipeline string, headers int)
+	// TimestampsReplaced counts records that have the commit time, because their occurred_at is none that brokers take.
+	TimestampsReplaced(pipeline string, events int)
 	Sent(pipeline, topic string, events int)
 	Acked(pipeline, topic string, events int)
 	SendError(pipeline string, c event.Class)

@@ -38,6 +38,8 @@ type Raw struct {
 	// Skipped, where not nil, is told how many of a row's own headers were left out because outtail writes a header of that name
 	// itself. Set it before the first Transform.
 	Skipped func(headers int)
+	// Replaced, where not nil, is told that a record has the commit time, since its occurred_at is no time or none that brokers take.
+	Replaced func()
 
 	mem     arena.Arena
 	headers []event.Header // the rest of the current block
@@ -64,10 +66,14 @@ func (t *Raw) Transform(ev *event.Event, m *event.Message) error {
 	}
 	if v := &row[event.OccurredAt]; v.Present() {
 		text := v.Bytes
-		if at, ok := parseTime(v.Bytes); ok {
-			if accepted(at, ev.Tx.Commit) {
-				m.Timestamp = at
-			}
+		at, ok := parseTime(v.Bytes)
+		switch {
+		case ok && accepted(at, ev.Tx.Commit):
+			m.Timestamp = at
+		case t.Replaced != nil:
+			t.Replaced()
+		}
+		if ok {
 			t.scratch = appendTime(t.scratch[:0], at)
 			text = t.mem.Copy(t.scratch)
 		}

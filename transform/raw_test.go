@@ -127,8 +127,12 @@ func TestTimestampsThatBrokersRefuseGiveWayToTheCommitTime(t *testing.T) {
 		"infinity":                      commit,
 		"0000-00-00 00:00:00":           commit,
 	} {
-		m := transformed(t, roles{event.OccurredAt: text})
+		raw, replaced := NewRaw(), 0
+		raw.Replaced = func() { replaced++ }
+		var m event.Message
+		require.NoError(t, raw.Transform(eventOf(roles{event.OccurredAt: text}), &m))
 		require.True(t, want.Equal(m.Timestamp), "%s gives %v", text, m.Timestamp)
+		require.Equal(t, want.Equal(commit), replaced == 1, text)
 	}
 	m := transformed(t, roles{event.OccurredAt: "infinity"})
 	require.Equal(t, "occurred_at=infinity", lines(m.Headers)[0], "what has no RFC 3339 form travels as it is")

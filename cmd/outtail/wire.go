@@ -42,6 +42,7 @@ func (p *process) build(c config.Pipeline) (*pipeline.Pipeline, error) {
 	}
 	raw := transform.NewRaw()
 	raw.Skipped = func(headers int) { p.observer.HeadersSkipped(c.Name, headers) }
+	raw.Replaced = func() { p.observer.TimestampsReplaced(c.Name, 1) }
 	p.store.DeadLetters().Limit(c.Name, checkpoint.DeadLetterLimits{MaxEvents: c.DeadLetters.MaxEvents, MaxBytes: int64(c.DeadLetters.MaxBytes)})
 	pl := pipeline.New(pipeline.Options{
 		Name: c.Name, Router: route{rt}, Transformer: raw, Store: p.store, Committer: p.committer,

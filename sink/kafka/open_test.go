@@ -21,6 +21,7 @@ import (
 
 	"github.com/outtail/outtail/event"
 	"github.com/outtail/outtail/sink/sinktest"
+	"github.com/outtail/outtail/test/harness"
 )
 
 func TestOpenGivesTheClustersID(t *testing.T) {
@@ -33,8 +34,14 @@ func TestOpenGivesTheClustersID(t *testing.T) {
 	require.Equal(t, event.SinkID{Kind: "kafka", ClusterID: "blue"}, id)
 }
 
+// The rows about TLS are B151, of brokers: what was asked for, or nothing.
 func TestOpenSaysWhyNobodyAnswers(t *testing.T) {
 	ca, server := authority(t)
+	ours := harness.NewAuthority(t, "ours")
+	cert, key := ours.Server(t, "127.0.0.1", time.Now().Add(-time.Hour))
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	require.NoError(t, err)
+	expired := cluster(t, kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}})).ListenAddrs()
 	overTLS := cluster(t, kfake.TLS(server)).ListenAddrs()
 	login := cluster(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "outtail", "right")).ListenAddrs()
 	foreignCA, _ := authority(t)
@@ -50,6 +57,7 @@ func TestOpenSaysWhyNobodyAnswers(t *testing.T) {
 		"the mechanism is not offered": {Options{Brokers: login, SASL: SASL{"plain", "outtail", "right"}}, "OT5003", event.Config},
 		"the CA is another":            {Options{Brokers: overTLS, TLS: TLS{Enabled: true, CA: foreignCA}}, "OT5002", event.Config},
 		"the broker's name is another": {Options{Brokers: overTLS, TLS: TLS{Enabled: true, CA: ca, ServerName: "elsewhere"}}, "OT5002", event.Config},
+		"the certificate has expired":  {Options{Brokers: expired, TLS: TLS{Enabled: true, CA: ours.File(t)}}, "OT5002", event.Config},
 		"the broker speaks no TLS":     {Options{Brokers: hangsUp(t), TLS: TLS{Enabled: true, CA: ca}}, "OT5002", event.Config},
 		"the broker speaks TLS only":   {Options{Brokers: overTLS}, "OT5001", event.Retry},
 	} {
