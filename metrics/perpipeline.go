@@ -35,7 +35,7 @@ func (m *Metrics) newPipeline(name string) *perPipeline {
 	p := &perPipeline{
 		read: c(eventsRead), unknown: c(sendUnknown), reconnects: c(reconnects), headersSkipped: c(headersSkipped),
 		timesReplaced: c(timesReplaced),
-		commitToAck: h(commitToAck), sendToAck: h(sendToAck), save: h(saveSeconds),
+		commitToAck:   h(commitToAck), sendToAck: h(sendToAck), save: h(saveSeconds),
 		inflightEvents: g(inflightEvents), inflightBytes: g(inflightBytes), oldestUnacked: g(oldestUnacked),
 		lagSeconds: g(lagSeconds), lagBytes: g(lagBytes), retained: g(retainedBytes), retentionLeft: g(retentionLeft),
 		lastSave: g(lastSave),

@@ -149,6 +149,7 @@ func TestB010ZeroDatesAreTheServersText(t *testing.T) {
 		s.Expect(id)
 		s.Arrived(p)
 		require.GreaterOrEqual(t, record(t, s, id).Timestamp.Year(), 2026, "the commit's time")
+		require.Equal(t, 1.0, s.Outtail.Metric(t, "outtail_timestamps_replaced_total"))
 		s.Stop(p)
 	})
 }
@@ -247,16 +248,63 @@ func TestB135HeadersOfARowKeepTheirTextAndTheirOrder(t *testing.T) {
 		p := s.Start()
 		id := scene.NewUUID()
 		db.Server.Exec(t, db.DB, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload, headers) VALUES (?, 'order', 'order-1', 'x', '{}',
-			'{"a": 1, "b": null, "c": {"x":1}, "d":[1,2], "e":"é", "big": 12345678901234567890.10}')`, id)
+			'{"a": 1, "b": null, "c": {"x":1}, "d":[1,2], "e":"é", "empty": "", "a": 2, "big": 12345678901234567890.10}')`, id)
 		s.Expect(id)
 		s.Arrived(p)
 		var own []string
 		for _, h := range record(t, s, id).Headers {
-			if len(h.Key) == 1 || h.Key == "big" {
+			if len(h.Key) == 1 || h.Key == "big" || h.Key == "empty" {
 				own = append(own, h.Key+"="+string(h.Value))
 			}
 		}
-		require.Equal(t, []string{"a=1", `c={"x":1}`, "d=[1,2]", "e=é", "big=12345678901234567890.10"}, own)
+		require.Equal(t, []string{"a=1", `c={"x":1}`, "d=[1,2]", "e=é", "empty=", "a=2", "big=12345678901234567890.10"}, own)
+		s.Stop(p)
+	})
+}
+
+// Headers that are no object are their event's own fault, and its policy decides; none, and very many, are headers like others.
+func TestB135HeadersThatAreNoObjectAreTheirEventsFault(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db *shop.MySQL) {
+		t.Parallel()
+		db.Exec(t, "ALTER TABLE outbox MODIFY headers LONGTEXT")
+		s := scene.New(t, &servers, db)
+		s.Configure("Poison", "park")
+		p := s.Start()
+		insert := func(aggregate string, headers any) (id string) {
+			id = scene.NewUUID()
+			db.Server.Exec(t, db.DB, `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload, headers) VALUES (?, 'order', ?, 'x', '{}', ?)`, id, aggregate, headers)
+			return id
+		}
+		var bad []string
+		for i, headers := range []string{`[1, 2]`, `7`, `"text"`, `{"a": 1`, `no JSON`, `{"a": 1} {"b": 2}`} {
+			bad = append(bad, insert(fmt.Sprint("bad-", i), headers))
+		}
+		var many strings.Builder
+		for i := range 10_000 {
+			fmt.Fprintf(&many, `, "h%d": %d`, i, i)
+		}
+		s.Expect(insert("order-1", nil), insert("order-1", ""), insert("order-1", "null"), insert("order-1", "{"+many.String()[2:]+"}"))
+		s.Arrived(p)
+		var parked []string
+		p.Until(t, "the others parked", func() bool {
+			parked = nil
+			for _, l := range letters(t, s) {
+				require.Equal(t, "OT6201", l.Code)
+				parked = append(parked, l.ID)
+			}
+			return len(parked) >= len(bad)
+		})
+		require.ElementsMatch(t, bad, parked)
+		n := 0
+		for _, h := range record(t, s, s.Sent[3]).Headers {
+			if strings.HasPrefix(h.Key, "h") {
+				require.Equal(t, fmt.Sprint("h", n), h.Key)
+				require.Equal(t, fmt.Sprint(n), string(h.Value))
+				n++
+			}
+		}
+		require.Equal(t, 10_000, n)
 		s.Stop(p)
 	})
 }

@@ -60,6 +60,28 @@ func TestB154ThePrivilegesOfARoleOfPostgres(t *testing.T) {
 	})
 }
 
+// Logical replication needs an entry for its database, and one that names "replication" alone is none.
+func TestB154AnEntryOfPgHbaThatLacksIsNamed(t *testing.T) {
+	t.Parallel()
+	server := harness.StartPostgres(t, harness.NewestPostgres(), harness.PostgresOptions{})
+	db := shop.NewPostgres(t, server, nil)
+	s := scene.New(t, &servers, db)
+	s.Prove()
+	hba := func(entry string) {
+		// The harness's own way in stays.
+		server.Exec(t, "postgres", `COPY (SELECT unnest(ARRAY['local all all trust', 'host all postgres all trust', '`+entry+`'])) TO '/tmp/pg_hba.conf'`,
+			`ALTER SYSTEM SET hba_file = '/tmp/pg_hba.conf'`)
+		server.Restart(t)
+	}
+	hba("host replication " + db.User() + " all scram-sha-256")
+	s.Configure("StartTimeout", "1s")
+	s.Insert(1)
+	s.Stops(3, "OT2002", db.User(), "pg_hba.conf", "for replication and ordinary connections to the database")
+	hba("host " + db.DB + " " + db.User() + " all scram-sha-256")
+	s.Configure("StartTimeout", "60s")
+	s.Prove()
+}
+
 func TestB120MemoryIsFlatWhateverTheTransactionOfPostgres(t *testing.T) {
 	// A server of its own: nobody else's slot is to wait for this transaction.
 	onOwnPostgres(t, harness.PostgresOptions{}, func(t *testing.T, db *shop.Postgres) {

@@ -252,6 +252,19 @@ func TestB064EveryWayToInsertIsAnEventAndNothingElseIs(t *testing.T) {
 	})
 }
 
+// What is in no log cannot be sent: the start says so.
+func TestB064AnUnloggedOutboxIsRefused(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
+		s := scene.New(t, &servers, db)
+		db.Exec(t, `DROP PUBLICATION outtail_orders`) // which takes no such table
+		db.Exec(t, `ALTER TABLE outbox SET UNLOGGED`)
+		s.Stops(3, "public.outbox", "unlogged", "SET LOGGED")
+		db.Exec(t, `ALTER TABLE outbox SET LOGGED`)
+		db.Exec(t, pgPublication)
+		s.Prove()
+	})
+}
+
 func TestB067WhatWasRolledBackToASavepointNeverArrives(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
 		// Beyond this much a server spills, or streams what is in progress where a client asks for it.

@@ -2,7 +2,9 @@ package cases
 
 import (
 	"encoding/hex"
+	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +39,7 @@ func TestB045NumbersWithoutANumberAndTimesWithoutATimeAreTheServersText(t *testi
 			require.Equal(t, c.occurredText, scene.Header(r, "occurred_at"))
 			require.GreaterOrEqual(t, r.Timestamp.Year(), 2026, "the commit's time where the column is none")
 		}
+		require.Equal(t, 2.0, s.Outtail.Metric(t, "outtail_timestamps_replaced_total"))
 		s.Stop(p)
 	})
 }
@@ -272,5 +275,65 @@ func TestAValueThatTheServerCannotSendIsNamedWithTheWayOut(t *testing.T) {
 		slotFree(t, db)
 		s.TakeWay(r.Stderr, "--to "+past[1])
 		s.Prove()
+	})
+}
+
+// Positions have 64 bits: a log that crosses the end of the lower 32 is read, stored, shown and resumed from like any.
+func TestB101PositionsGoOnBeyond32Bits(t *testing.T) {
+	t.Parallel()
+	for _, begins := range []string{"0000000100000000000000FF", "00000001000000FF000000FF"} { // up to 1/0, and to 100/0
+		t.Run(begins, func(t *testing.T) {
+			t.Parallel()
+			server := harness.StartPostgres(t, harness.NewestPostgres(), harness.PostgresOptions{Begins: begins})
+			db := shop.NewPostgres(t, server, nil)
+			s := scene.New(t, &servers, db)
+			s.Prove()
+			before := s.Stored().Source.LSN
+			for range 3 { // the end of a segment each time
+				p := s.Start()
+				s.Insert(2)
+				s.Arrived(p)
+				db.Exec(t, `SELECT pg_switch_wal()`)
+				s.Insert(1)
+				s.Arrived(p)
+				p.Until(t, "a small lag", func() bool { return s.Outtail.Metric(t, "outtail_source_lag_bytes") < 1<<20 })
+				s.Stop(p)
+				s.Insert(1)
+			}
+			s.Prove()
+			require.Len(t, s.Seen, len(s.Sent), "nothing twice behind a clean stop")
+			stored := s.Stored().Source.LSN
+			high := func(lsn string) string { h, _, _ := strings.Cut(lsn, "/"); return h }
+			require.NotEqual(t, high(before), high(stored), "%s to %s", before, stored)
+			require.Equal(t, stored, server.Scalar(t, db.DB, "SELECT $1::pg_lsn::text", stored), "as the server writes it")
+			require.LessOrEqual(t, pgNumber(t, db, "SELECT pg_wal_lsn_diff('"+stored+"', pg_current_wal_lsn())::bigint"), int64(0))
+		})
+	}
+}
+
+// Names follow SQL: what is quoted keeps its case, and a table of the same letters is another one.
+func TestB132AQuotedNameIsAnotherTable(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
+		db.Exec(t, `CREATE TABLE "Outbox" (LIKE outbox INCLUDING ALL)`)
+		db.Exec(t, `ALTER PUBLICATION outtail_orders ADD TABLE "Outbox"`)
+		s := scene.New(t, &servers, db)
+		for name, other := range map[string]string{`'public."Outbox"'`: "outbox", "public.OUTBOX": `"Outbox"`} {
+			s.Configure("Source", s.Source("tables", "["+name+"]"))
+			p := s.Start()
+			for _, table := range []string{other, map[string]string{"outbox": `"Outbox"`, `"Outbox"`: "outbox"}[other]} {
+				id := scene.NewUUID()
+				db.Exec(t, `INSERT INTO `+table+` (id, aggregate_type, aggregate_id, event_type) VALUES ('`+id+`', 'order', 'order-1', 'order.changed')`)
+				if table != other {
+					s.Expect(id)
+				}
+			}
+			s.Arrived(p)
+			s.Stop(p)
+			slotFree(t, db)
+			db.Exec(t, `SELECT pg_drop_replication_slot('`+db.Slot()+`')`)
+			require.NoError(t, os.RemoveAll(s.Outtail.DataDir))
+		}
+		s.Configure("Source", s.Source("tables", `['public."OUTBOX"']`))
+		s.Stops(3, "OT2012", "OUTBOX", "folded to lower case unless they are in double quotes")
 	})
 }

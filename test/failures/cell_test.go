@@ -37,6 +37,7 @@ type cell struct {
 	seed    uint64
 	pause   func() // ends the load
 	kills   int
+	session string // of replication, before a failure
 	// before are the records of a topic that was deleted.
 	before []harness.Delivered
 }

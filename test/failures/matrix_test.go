@@ -78,7 +78,7 @@ func failures(cluster *three) []failure {
 			cut:   []square{{"skip", "postgres"}},
 		},
 		{
-			name:    "topic deleted and made again",
+			name:    "B084 topic deleted and made again",
 			prepare: func(c *cell) { c.through() },
 			happen: func(c *cell) {
 				// What was acknowledged of a topic that is deleted is gone with it, so it is read first.
@@ -114,15 +114,26 @@ func failures(cluster *three) []failure {
 			cut:   []square{{"skip", "mysql"}},
 		},
 		{
-			name:  "min.insync.replicas unmet",
-			kafka: cluster.of,
+			name:    "B085 min.insync.replicas unmet",
+			kafka:   cluster.of,
+			prepare: func(c *cell) { c.configure("More", "limits: { in_flight_events: 500 }") },
 			happen: func(c *cell) {
 				c.kafka.AlterTopic(c, c.topic, "min.insync.replicas", "3")
 				cluster.start()[1].Kill(c)
 				c.says("OT5001")
+				c.process.Until(c, "reading to wait", func() bool { return c.outtail.Metric(c, "outtail_inflight_events") == 500 })
+				c.session = c.db.Session(c)
+				require.NotEmpty(c, c.session)
 			},
-			mend: func(c *cell) { cluster.start()[1].Start(c) },
-			cut:  []square{{"dlq", "postgres"}},
+			mend: func(c *cell) {
+				cluster.start()[1].Start(c)
+				c.kafka.InSync(c, c.topic, 3)
+				began := time.Now()
+				c.process.WaitReady(c)
+				require.Less(c, time.Since(began), 10*time.Second, "it goes on soon after the topic does")
+				require.Equal(c, c.session, c.db.Session(c), "the source's session lived on")
+			},
+			cut: []square{{"dlq", "postgres"}},
 		},
 		{
 			name:   "broker killed",
@@ -139,7 +150,7 @@ func failures(cluster *three) []failure {
 			cut:    []square{{"skip", "postgres"}},
 		},
 		{
-			name:    "leaders move",
+			name:    "B085 leaders move",
 			kafka:   cluster.of,
 			prepare: func(c *cell) { c.kafka.AlterTopic(c, c.topic, "min.insync.replicas", "2") },
 			happen: func(c *cell) {

@@ -39,6 +39,8 @@ type Kafka struct {
 	// Proxy, where asked for, stands before a listener that advertises the proxy's address: clients that start from
 	// Proxy.Addr() reach the broker through it alone, while the harness itself goes straight.
 	Proxy *Proxy
+	// Behind is where that listener itself is, host:port. Who starts from there is told the proxy's address all the same.
+	Behind string
 }
 
 // StartKafka runs a broker of the test's own; it ends with the test.
@@ -83,14 +85,14 @@ func runKafka(ctx context.Context, opts KafkaOptions) (*Kafka, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kafka{server: server{c: c}, Port: ports[0]}
+	k := &Kafka{server: server{c: c}, Port: ports[0], Behind: net.JoinHostPort(host, strconv.Itoa(ports[1]))}
 	k.ready = k.serves
 	if err := k.await(ctx); err != nil {
 		k.terminate()
 		return nil, err
 	}
 	if opts.Proxied || opts.Secured {
-		k.Proxy, err = newProxy(net.JoinHostPort(host, strconv.Itoa(proxyPort)), net.JoinHostPort(host, strconv.Itoa(ports[1])))
+		k.Proxy, err = newProxy(net.JoinHostPort(host, strconv.Itoa(proxyPort)), k.Behind)
 		if err != nil {
 			k.terminate()
 			return nil, err

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	tcnetwork "github.com/testcontainers/testcontainers-go/network"
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // StartKafkaCluster runs n brokers, each a controller too, that form one cluster; each is killed and started by itself. Topics
@@ -70,4 +72,19 @@ func StartKafkaCluster(t testing.TB, n int, env map[string]string) []*Kafka {
 	}
 	require.NoError(t, all[0].await(ctx))
 	return all
+}
+
+// InSync waits until every partition of a topic has n replicas in sync.
+func (k *Kafka) InSync(t testing.TB, topic string, n int) {
+	t.Helper()
+	adm := k.Admin(t)
+	require.Eventually(t, func() bool {
+		m, err := adm.Metadata(t.Context(), topic)
+		if err != nil || m.Topics[topic].Err != nil {
+			return false
+		}
+		all := true
+		m.Topics.EachPartition(func(p kadm.PartitionDetail) { all = all && len(p.ISR) >= n })
+		return all
+	}, Patience, 50*time.Millisecond)
 }

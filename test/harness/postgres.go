@@ -24,6 +24,8 @@ type PostgresOptions struct {
 	// Settings override the defaults: wal_level=logical, 20 walsenders, 40 slots. An empty value leaves the setting to the
 	// server, so that ALTER SYSTEM can change it.
 	Settings map[string]string
+	// Begins, where not "", is the name of the log file that the server begins with, such as 00000001000000FF000000FE for FF/FE000000.
+	Begins string
 	// Direct puts no port forwarder between the server and its clients; Linux only.
 	Direct bool
 }
@@ -73,6 +75,12 @@ func runPostgres(ctx context.Context, version string, opts PostgresOptions) (*Po
 	cmd := append([]string{"postgres"}, arguments(postgresSettings(opts.Settings))...)
 	s := spec{kind: "postgres" + version, image: postgresImage(version), ports: 1, memory: 2 << 30}
 	s.direct = opts.Direct
+	if opts.Begins != "" {
+		s.files = map[string]string{"/docker-entrypoint-initdb.d/begins.sh": `pg_ctl -D "$PGDATA" -m fast -w stop
+pg_resetwal -l ` + opts.Begins + ` "$PGDATA"
+pg_ctl -D "$PGDATA" -o "-c listen_addresses=''" -w start
+`}
+	}
 	s.container = func(ports []int) ([]string, map[string]string, []int) {
 		own := cmd
 		if opts.Direct {

@@ -153,67 +153,6 @@ func TestServerNotLogical(t *testing.T) {
 	s.Prove()
 }
 
-// TestBrokerNotReady: what is wrong with the broker keeps the process up and unready, says why, and loses nothing.
-func TestBrokerNotReady(t *testing.T) {
-	eachKind(t, func(t *testing.T, db shop.Database) {
-		kafka := servers.Kafka(t)
-		t.Run("missing topic", func(t *testing.T) {
-			s := scene.New(t, &servers, db)
-			s.UseTopic("t." + harness.Unique())
-			s.Configure()
-			p := s.Outtail.Start(t)
-			p.WaitReady(t) // topics are known only from events
-			s.Insert(3)
-			text := s.Says(p, "OT5004")
-			require.Contains(t, text, s.Topic)
-			status, _ := s.Outtail.Get(t, "/healthz")
-			require.Equal(t, 200, status)
-			require.Zero(t, s.Stored().Events)
-
-			kafka.CreateTopic(t, s.Topic, 1, nil)
-			s.Arrived(p)
-			p.WaitReady(t)
-			s.Stop(p)
-		})
-		t.Run("broker down at start", func(t *testing.T) {
-			kafka.Proxy.Refuse()
-			t.Cleanup(func() { kafka.Proxy.Resume(t) })
-			s := scene.New(t, &servers, db)
-			s.Configure("Brokers", kafka.Proxy.Addr())
-			p := s.Outtail.Start(t)
-			text := s.Says(p, "OT5001")
-			require.Contains(t, text, kafka.Proxy.Addr())
-			s.Insert(3)
-			require.NotContains(t, p.Stderr(), "to=streaming", "not ready before both ends are open")
-			kafka.Proxy.Resume(t)
-			s.Arrived(p)
-			p.WaitReady(t)
-			s.Stop(p)
-		})
-	})
-}
-
-// TestTwoProcesses: the second on a data_dir ends at once and does not disturb the first.
-func TestTwoProcesses(t *testing.T) {
-	s := scene.New(t, &servers, shop.NewPostgres(t, servers.Postgres(t, harness.OldestPostgres()), nil))
-	p := s.Start()
-	for _, args := range [][]string{
-		{"run", "-c", s.Outtail.Config},
-		{"checkpoint", "set", "-c", s.Outtail.Config, "--pipeline", "orders", "--to", "now", "--reason", "test"},
-		{"checkpoint", "accept", "-c", s.Outtail.Config, "--pipeline", "orders", "--code", "OT2034", "--reason", "test"},
-	} {
-		r := s.Outtail.Run(t, args...)
-		require.Equal(t, 5, r.Code, "%v: %s", args, r.Stderr)
-		require.Contains(t, r.Stderr, "OT4001")
-		require.Contains(t, r.Stderr, s.Outtail.DataDir)
-		require.Contains(t, r.Stderr, strconv.Itoa(p.PID()), "who holds it")
-		require.Contains(t, r.Stderr, "hint")
-	}
-	s.Insert(2)
-	s.Arrived(p)
-	s.Stop(p)
-}
-
 // TestSecondSignal ends a drain that waits for a topic that is not there; nothing depends on a clean stop.
 func TestSecondSignal(t *testing.T) {
 	db := shop.NewPostgres(t, servers.Postgres(t, harness.OldestPostgres()), nil)

@@ -410,41 +410,6 @@ func insertMixed(s *scene.Scene, types ...string) {
 	require.NoError(s.T, tx.Commit(s.T.Context()))
 }
 
-// TestDamagedState: a state file that cannot be trusted is left as it is, and nothing is begun anew behind it.
-func TestDamagedState(t *testing.T) {
-	eachKind(t, func(t *testing.T, db shop.Database) {
-		s := scene.New(t, &servers, db)
-		s.Prove()
-		at := s.Stored().Source
-		s.Insert(1)
-		path := filepath.Join(s.Outtail.DataDir, "outtail.db")
-		good, err := os.ReadFile(path)
-		require.NoError(t, err)
-		for name, damage := range map[string]func([]byte) []byte{
-			"cut short":   func(b []byte) []byte { return b[:len(b)/2+100] },
-			"overwritten": func(b []byte) []byte { return append(make([]byte, 9000), b[9000:]...) },
-			"no bbolt":    func([]byte) []byte { return []byte(strings.Repeat("not a state file\n", 1000)) },
-		} {
-			bad := damage(append([]byte(nil), good...))
-			require.NoError(t, os.WriteFile(path, bad, 0o600))
-			s.Stops(4, "OT4003", path, "hint", "checkpoint set")
-			now, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Equal(t, harness.Digest(bad), harness.Digest(now), "%s: the file is as it was", name)
-		}
-		// What the hint says: move it away, and say where to go on.
-		require.NoError(t, os.Rename(path, path+".damaged"))
-		to := "slot"
-		if at.Kind == "mysql" {
-			s.Stops(4, "ran before") // nothing on the server remembers, but data_dir does
-			to = at.GTID
-		}
-		r := s.Set(to)
-		require.Equal(t, 0, r.Code, r.Stderr)
-		s.Prove()
-	})
-}
-
 // TestEmptiedDataDir: on Postgres the slot remembers; on MySQL nothing does, and one line says what that means.
 func TestEmptiedDataDir(t *testing.T) {
 	eachKind(t, func(t *testing.T, db shop.Database) {
