@@ -348,7 +348,7 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	s.hold.begin(position, confirmed, o.Past)
 	c := &session{
 		position: position,
-		answer:   newAnswerer(conn, every, p.At, s.hold),
+		answer:   newAnswerer(conn, every, f.SenderLimit, p.At, s.hold),
 		silence:  2*every + max(f.SenderLimit, time.Minute),
 	}
 	dec := newDecoder(o, s.targets(f), p.At, p.Prefix)

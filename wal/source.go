@@ -76,6 +76,10 @@ func (s *Source) Read(ctx context.Context) (*event.Batch, error) {
 			c.err = c.read.parse(c.load)
 			c.passed.Store(uint64(c.read.dec.at))
 		}
+		if c.answer.overdue() {
+			c.stopWith(faultConnectionLost(s.o.place()+" slot "+s.o.Slot, errOverdue))
+			continue
+		}
 		now := time.Now()
 		if c.ready(now) {
 			return c.hand(now), nil

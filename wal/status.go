@@ -2,6 +2,7 @@ package wal
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -40,20 +41,32 @@ type answerer struct {
 	every     time.Duration
 	confirmed atomic.Uint64 // stored durably
 	hold      *window       // what of it the server is told
+	patience  time.Duration // wal_sender_timeout, 0: for ever
+	began     time.Time
+	told      atomic.Int64  // when the server was told last that we live, since began
 	moved     chan struct{} // a position was confirmed
 	asked     chan struct{} // the server wants an answer
 	done      chan struct{} // closed: say the last position and end
 	ended     chan struct{}
 }
 
-func newAnswerer(conn net.Conn, every time.Duration, at event.LSN, hold *window) *answerer {
+func newAnswerer(conn net.Conn, every, patience time.Duration, at event.LSN, hold *window) *answerer {
 	a := &answerer{
-		conn: conn, every: every, hold: hold,
+		conn: conn, every: every, patience: patience, began: time.Now(), hold: hold,
 		moved: make(chan struct{}, 1), asked: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	a.confirmed.Store(uint64(at))
 	return a
 }
+
+// overdue says that the server may have given the session up: this process stood still (it was frozen, or its machine was) for as long as
+// the server waits for a sign of life. Another process may read the slot by now, so that what still lies in the socket is not ours to send any
+// more: it would come behind newer events (I3).
+func (a *answerer) overdue() bool {
+	return a.patience > 0 && time.Since(a.began)-time.Duration(a.told.Load()) >= a.patience
+}
+
+var errOverdue = errors.New("this process stood still for longer than wal_sender_timeout")
 
 // confirm never goes back and never blocks.
 func (a *answerer) confirm(at event.LSN) {
@@ -85,11 +98,19 @@ func (a *answerer) run() {
 	defer a.conn.Close()
 	var buf []byte
 	send := func(reply bool, limit time.Duration) bool {
+		now := time.Since(a.began)
+		if a.overdue() {
+			return false
+		}
 		a.conn.SetWriteDeadline(time.Now().Add(limit))
 		buf = statusUpdate(buf[:0], a.hold.held(event.LSN(a.confirmed.Load())), time.Now(), reply)
 		_, err := a.conn.Write(buf)
+		if err == nil {
+			a.told.Store(int64(now))
+		}
 		return err == nil
 	}
+	a.told.Store(int64(time.Since(a.began))) // the server begins to wait with the stream
 	regular := time.NewTimer(a.every)
 	defer regular.Stop()
 	gap := time.NewTimer(0)

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"encoding/binary"
+	"io"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -41,7 +42,7 @@ func readFull(c net.Conn, b []byte) (int, error) {
 func TestTheServerIsToldThatWeLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, server := net.Pipe()
-		a := newAnswerer(ours, 10*time.Second, 100, newWindow(&Options{}))
+		a := newAnswerer(ours, 10*time.Second, time.Hour, 100, newWindow(&Options{}))
 		go a.run()
 		start := time.Now()
 		at, reply, when := said(t, server)
@@ -88,11 +89,41 @@ func TestAServerThatDoesNotReadDoesNotHoldTheEnd(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
 		ours, _ := net.Pipe()
-		a := newAnswerer(ours, time.Second, 100, newWindow(&Options{}))
+		a := newAnswerer(ours, time.Second, time.Minute, 100, newWindow(&Options{}))
 		go a.run()
 		time.Sleep(1500 * time.Millisecond) // it hangs in the write of the first second
 		start := time.Now()
 		a.stop()
 		require.LessOrEqual(t, time.Since(start), 2*time.Second)
+	})
+}
+
+func TestASessionWhoseProcessStoodStillIsNotOursAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, server := net.Pipe()
+		defer server.Close()
+		a := newAnswerer(ours, 10*time.Second, 30*time.Second, 100, newWindow(&Options{}))
+		time.Sleep(30*time.Second - 1)
+		require.False(t, a.overdue())
+		time.Sleep(1)
+		require.True(t, a.overdue())
+		forever := newAnswerer(ours, 10*time.Second, 0, 100, newWindow(&Options{}))
+		time.Sleep(time.Hour)
+		require.False(t, forever.overdue(), "a server that waits for ever")
+
+		// Told in time again and again, it stays ours.
+		a = newAnswerer(ours, 10*time.Second, 30*time.Second, 100, newWindow(&Options{}))
+		go a.run()
+		read := make(chan struct{})
+		go func() { // ends with the connection
+			defer close(read)
+			_, _ = io.Copy(io.Discard, server)
+		}()
+		for range 100 {
+			time.Sleep(7 * time.Second)
+			require.False(t, a.overdue())
+		}
+		a.stop()
+		<-read
 	})
 }

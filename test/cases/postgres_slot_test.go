@@ -3,6 +3,7 @@ package cases
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -121,6 +122,35 @@ func TestB058TheSecondOfTwoWaitsAndTakesOver(t *testing.T) {
 		first.Kill(t)
 		s.Insert(2)
 		s.Arrived(second)
+		require.Equal(t, 0, second.Terminate(t).Code)
+	})
+}
+
+// The first is frozen: the server gives its session up after wal_sender_timeout, and the second goes on. Thawed, the first finds that
+// somebody else has advanced the slot, and ends.
+func TestB058AFrozenFirstGivesWayForGood(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db *shop.Postgres) {
+		db.Exec(t, `ALTER DATABASE `+db.DB+` SET wal_sender_timeout = '2s'`)
+		s := scene.New(t, &servers, db)
+		first := s.Start()
+		s.Insert(2)
+		s.Arrived(first)
+		other := harness.NewOuttail(t, servers.Binary(t), scene.Configuration, s.Vars)
+		second := other.Start(t)
+		second.Until(t, "a second outtail that waits", func() bool { return strings.Contains(second.Stderr(), "OT2051") })
+		first.Signal(t, syscall.SIGSTOP)
+		s.Insert(3)
+		s.Arrived(second)
+		session, end := db.Session(t), pgNumber(t, db, "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
+		second.Until(t, "the slot to be advanced", func() bool { return slotLSN(t, db, "confirmed_flush_lsn") >= end })
+		first.Signal(t, syscall.SIGCONT)
+		r := first.Wait(t)
+		require.Equal(t, 4, r.Code, r.Stderr)
+		require.Contains(t, r.Stderr, "OT2034")
+		s.Insert(3)
+		s.Arrived(second)
+		require.Len(t, s.Seen, len(s.Sent), "never two publishers")
+		require.Equal(t, session, db.Session(t), "nobody ended the second one's session")
 		require.Equal(t, 0, second.Terminate(t).Code)
 	})
 }
