@@ -64,8 +64,17 @@ func keyTime(k []byte) (time.Time, error) {
 	return time.Unix(0, int64(binary.BigEndian.Uint64(k))).UTC(), nil
 }
 
-// record adds cp to the history and thins it.
-func record(tx *bbolt.Tx, pipeline string, cp event.Checkpoint, now time.Time) error {
+// aged is the time by which the history grows old: now, but for a clock that was put forward since the start. By it all of the history could be
+// of no interest any more, and it would be gone when the clock is right again.
+func (s *Store) aged(now time.Time) time.Time {
+	if at := s.opened.Add(s.passed()); at.Before(now) {
+		return at
+	}
+	return now
+}
+
+// record adds cp to the history and thins it, as it is at a time.
+func record(tx *bbolt.Tx, pipeline string, cp event.Checkpoint, now, aged time.Time) error {
 	b := tx.Bucket([]byte(bucketPipelines)).Bucket([]byte(pipeline))
 	history, err := b.CreateBucketIfNotExists([]byte(bucketHistory))
 	if err != nil {
@@ -99,7 +108,7 @@ func record(tx *bbolt.Tx, pipeline string, cp event.Checkpoint, now time.Time) e
 	if err := history.Put(key, v); err != nil {
 		return err
 	}
-	return thinHistory(pipeline, history, depends, now)
+	return thinHistory(pipeline, history, depends, aged)
 }
 
 // thinHistory removes what thin does not keep, and what no record depends on any more.

@@ -72,3 +72,27 @@ func TestHistoryKeepsWhatEachPositionDependedOn(t *testing.T) {
 	require.Len(t, past, 1)
 	require.Equal(t, 1, dependsCount(t, s, "orders"), "gone with the last position that needed it")
 }
+
+// A clock that is put forward by a mistake, and back, costs no history.
+func TestAClockThatJumpsCostsNoHistory(t *testing.T) {
+	c := newClock()
+	s := open(t, Options{Dir: t.TempDir(), Now: c.now})
+	passed := time.Duration(0)
+	s.passed = func() time.Duration { return passed }
+	lsn := 0
+	minutes := func(n int) {
+		for range n {
+			lsn++
+			save(t, s, map[string]event.Checkpoint{"orders": pg(event.LSN(lsn), uint64(lsn))})
+			c.t, passed = c.t.Add(time.Minute), passed+time.Minute
+		}
+	}
+	minutes(30)
+	c.t = c.t.Add(10 * 365 * 24 * time.Hour)
+	minutes(3)
+	c.t = c.t.Add(-10 * 365 * 24 * time.Hour)
+	minutes(10)
+	past, err := s.History("orders")
+	require.NoError(t, err)
+	require.Len(t, past, 43)
+}

@@ -65,7 +65,7 @@ func (s *Store) Save(ctx context.Context, entries map[string]event.Checkpoint) e
 			if last, ok := s.lastRec[name]; ok && !historyDue(last, now) {
 				continue
 			}
-			if err := record(tx, name, cp, now); err != nil {
+			if err := record(tx, name, cp, now, s.aged(now)); err != nil {
 				return err
 			}
 			recorded = append(recorded, name)

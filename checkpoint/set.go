@@ -127,7 +127,7 @@ func (s *Store) act(ctx context.Context, a act, pipeline string, change func(sto
 		if !before.IsZero() {
 			entry.Before = &before
 			if a.moves {
-				if err := record(tx, pipeline, before, now); err != nil {
+				if err := record(tx, pipeline, before, now, s.aged(now)); err != nil {
 					return err
 				}
 			}

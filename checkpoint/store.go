@@ -59,6 +59,8 @@ type Store struct {
 	version  string
 	log      *slog.Logger
 	now      func() time.Time
+	opened   time.Time            // by now
+	passed   func() time.Duration // since then, whatever the clock does
 	steps    []func(*bbolt.Tx) error
 	format   int // what this code writes
 	readOnly bool
@@ -91,6 +93,12 @@ func newStore(o Options) *Store {
 	}
 	if s.now == nil {
 		s.now = time.Now
+		began := time.Now()
+		s.passed = func() time.Duration { return time.Since(began) }
+	}
+	s.opened = s.now()
+	if s.passed == nil {
+		s.passed = func() time.Duration { return s.now().Sub(s.opened) }
 	}
 	return s
 }
