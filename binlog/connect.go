@@ -295,7 +295,7 @@ func cause(err error) error {
 	type causer interface{ Cause() error }
 	for {
 		c, ok := err.(causer)
-		if !ok || c.Cause() == nil || c.Cause() == err {
+		if !ok || c.Cause() == nil || c.Cause() == err { //nolint:errorlint // whether it is its own cause, not whether it wraps it
 			break
 		}
 		err = c.Cause()

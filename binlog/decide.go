@@ -170,7 +170,8 @@ func (f *facts) bySet(keep bool, stops func(code, text string, to ...string) boo
 		return f.oldest(), false, nil
 	}
 	if extra := set.minus(f.server.executed); !extra.empty() {
-		text, own := "", extra.ofUUID(f.server.uuid) && f.sameServer()
+		var text string
+		own := extra.ofUUID(f.server.uuid) && f.sameServer()
 		if own {
 			text = fmt.Sprintf("the server does not know %s, which it gave out itself and which was read: it was restored or reset, and gives such numbers out again. Accepting it goes on with the oldest log that there is", extra)
 		} else {

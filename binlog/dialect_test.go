@@ -19,7 +19,6 @@ import (
 
 // dialect is how one version answers where versions differ. It stands for servers that no test runs.
 type dialect struct {
-	version   string
 	auth      string
 	refuses   []string // beginnings of statements that are a syntax error there
 	variables map[string]string

@@ -123,7 +123,7 @@ func TestGTIDSetText(t *testing.T) {
 		"":           "",
 		u + ":1":     u + ":1",
 		u + ":1-3:5": u + ":1-3:5",
-		" 3E11FA47-71CA-11E1-9E33-C80AA9429562:5:1-3:4 ,\n": u + ":1-5",
+		" 3E11FA47-71CA-11E1-9E33-C80AA9429562:5:1-3:4 ,\n": u + ":1-5", //nolint:gocritic // the white space is what is read
 		u + ":1-2," + u + ":tag:7:a:1":                      u + ":1-2:a:1:tag:7",
 	} {
 		g, err := parseGTIDSet(in)
@@ -162,7 +162,7 @@ func FuzzGTIDSet(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if back, err := parseGTIDSet(g.String()); err == nil && !(back.contains(g) && g.contains(back)) {
+		if back, err := parseGTIDSet(g.String()); err == nil && (!back.contains(g) || !g.contains(back)) {
 			t.Fatalf("%s is read back as %s", g, back)
 		}
 	})

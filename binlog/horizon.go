@@ -73,7 +73,7 @@ func Compare(a, b event.Position) (int, error) {
 		return 0, unknown
 	}
 	if a.GTID != "" && b.GTID != "" && a.GTID != b.GTID {
-		before, after := false, false // a has nothing that b has not, and the other way round
+		var before, after bool // a has nothing that b has not, and the other way round
 		if a.Kind == event.MariaDB {
 			x, err := parseMariaPos(a.GTID)
 			y, yerr := parseMariaPos(b.GTID)

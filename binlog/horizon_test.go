@@ -69,5 +69,5 @@ func TestWhatGoesBackWithAPosition(t *testing.T) {
 	require.NotContains(t, string(Portable(now, false)), "secret")
 	require.Empty(t, parseDepends(Portable(now, false)).XA.Store)
 	require.Equal(t, "here", parseDepends(Portable(now, true)).XA.Store)
-	require.Equal(t, json.RawMessage(nil), json.RawMessage(Portable(nil, true)))
+	require.Equal(t, json.RawMessage(nil), Portable(nil, true))
 }

@@ -68,7 +68,7 @@ func (s *Source) ask(ctx context.Context, c *conn) (*server, error) {
 		foldNames: vars["lower_case_table_names"] != "0" && vars["lower_case_table_names"] != "",
 	}
 	sv.maria = strings.Contains(strings.ToLower(sv.version), "mariadb")
-	fmt.Sscan(vars["server_id"], &sv.id)
+	_, _ = fmt.Sscan(vars["server_id"], &sv.id) // 0 where the server does not say
 	_, sv.hidesKeys = vars["show_gipk_in_create_table_and_information_schema"]
 	if err := s.prepare(ctx, c, sv); err != nil {
 		return nil, err

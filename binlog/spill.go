@@ -330,7 +330,7 @@ func (st *stream) drainNext() (*event.Batch, error) {
 	for !seg.full() {
 		ev := event.Event{Tx: st.drain.tx}
 		err := st.drain.r.next(seg, &ev)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			// No row is left: the bound goes into the assembler, behind this last piece.
 			_ = st.spill.discard()
 			g := st.drain.g

@@ -40,9 +40,10 @@ func TestManyRowsInOneEventBeyondTheReadersLimit(t *testing.T) {
 		w.rows(1, long...)
 		w.xid()
 		var in io.Reader = bytes.NewReader(w.Bytes())
-		if size == 1 {
+		switch size {
+		case 1:
 			in = iotest.OneByteReader(in)
-		} else if size == 7 {
+		case 7:
 			in = iotest.HalfReader(in)
 		}
 		s, st := feed(t, in, io.EOF, func(o *Options) { o.RowLimit = 1000 })

@@ -350,7 +350,7 @@ func lenenc(b []byte) (v uint64, rest []byte, ok bool) {
 	if len(b) == 0 {
 		return 0, nil, false
 	}
-	n := 0
+	var n int
 	switch b[0] {
 	case 0xfb, 0xff:
 		return 0, nil, false

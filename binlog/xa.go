@@ -336,7 +336,7 @@ func (st *stream) xaDecided(h header, text []byte, commit bool) error {
 func (st *stream) releaseRow(seg *segment) (more bool, err error) {
 	ev, at := event.Event{Tx: st.tx.tx}, len(seg.buf)
 	err = st.release.r.next(seg, &ev)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return false, nil
 	}
 	if err != nil {

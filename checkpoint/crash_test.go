@@ -394,7 +394,7 @@ func starve(dir string) {
 		err = s.Save(unlimited{}, map[string]event.Checkpoint{"orders": big})
 		f := event.AsFault(err)
 		if f == nil || f.Code != CodeDiskFull || f.Class != event.Retry {
-			ok("starved", fmt.Errorf("want %s, got %v", CodeDiskFull, err))
+			ok("starved", fmt.Errorf("want %s, got %w", CodeDiskFull, err))
 		}
 		cp, err := s.Load("orders")
 		ok("load", err)

@@ -155,8 +155,6 @@ func deadKey(kind byte, order int64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{kind}, uint64(order)^1<<63)
 }
 
-func deadOrder(key []byte) int64 { return int64(binary.BigEndian.Uint64(key[1:]) ^ 1<<63) }
-
 func deadPlace(pipeline string, key []byte) []byte {
 	return place([]byte("/"+bucketDead+"/"+pipeline), key)
 }

@@ -408,14 +408,3 @@ func (f field) items() []field {
 	}
 	return out
 }
-
-// texts are the elements of a list of texts.
-func (f field) texts() []string {
-	var out []string
-	for _, item := range f.items() {
-		if text, ok := item.text(); ok {
-			out = append(out, text)
-		}
-	}
-	return out
-}

@@ -47,8 +47,6 @@ type MySQL struct {
 
 func (o *MySQL) place() string { return net.JoinHostPort(o.Host, strconv.Itoa(o.Port)) }
 
-func (o *MySQL) maria() bool { return o.Kind == event.MariaDB }
-
 // CheckMySQL looks at the server. It always gives findings; what could not be asked is one of them.
 func CheckMySQL(ctx context.Context, o MySQL) Part {
 	if o.Now == nil {

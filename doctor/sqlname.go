@@ -32,7 +32,7 @@ func myLiteral(s string) string { return literal(strings.ReplaceAll(s, `\`, `\\`
 func parseName(s, schema, quotes string, fold bool) (sqlName, error) {
 	var parts []string
 	for rest := s; ; {
-		part := ""
+		var part string
 		if rest != "" && strings.ContainsRune(quotes, rune(rest[0])) {
 			q := rest[:1]
 			end := 1

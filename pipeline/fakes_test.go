@@ -287,10 +287,10 @@ func (s *fakeStore) Save(_ context.Context, entries map[string]event.Checkpoint)
 type plainRoute struct{}
 
 func (plainRoute) Route(ev *event.Event, m *event.Message) (Decision, error) {
-	switch v := string(ev.Row[event.Payload].Bytes); {
-	case v == "drop":
+	switch string(ev.Row[event.Payload].Bytes) {
+	case "drop":
 		return Drop, nil
-	case v == "poison":
+	case "poison":
 		return Deliver, &event.Fault{Code: "OT6101", Class: event.Record, Op: "route", Text: "no route"}
 	}
 	m.Topic, m.Key = "t", []byte("k")

@@ -145,8 +145,8 @@ func (p *Pipeline) lockSending(ctx context.Context, ev *event.Event) error {
 func (p *Pipeline) shutLoop() (open func()) {
 	shut := make(chan struct{})
 	p.shut.Store(&shut)
-	p.sending.Lock() // what the loop has begun is over
-	p.sending.Unlock()
+	p.sending.Lock()   // what the loop has begun is over
+	p.sending.Unlock() //nolint:staticcheck // SA2001: nothing is to be done in between
 	return sync.OnceFunc(func() {
 		p.shut.Store(nil)
 		close(shut)

@@ -111,11 +111,10 @@ func value(v *event.Value) []byte {
 
 // source is "<place of the transaction>#<row>".
 func (t *Raw) source(ev *event.Event) []byte {
-	b := append(t.scratch[:0], ev.Tx.Source...)
-	b = append(b, '#')
-	b = strconv.AppendUint(b, ev.Index, 10)
-	t.scratch = b
-	return t.mem.Copy(b)
+	t.scratch = append(t.scratch[:0], ev.Tx.Source...)
+	t.scratch = append(t.scratch, '#')
+	t.scratch = strconv.AppendUint(t.scratch, ev.Index, 10)
+	return t.mem.Copy(t.scratch)
 }
 
 func (t *Raw) rowHeaders(h []event.Header, text []byte, traced bool) ([]event.Header, error) {

@@ -132,7 +132,7 @@ func (c *session) hand(now time.Time) *event.Batch {
 }
 
 // interrupt ends a Read that waits. Read sets its deadline before it looks why it should end, so none is missed.
-func (c *session) interrupt() { c.read.conn.SetReadDeadline(time.Unix(1, 0)) }
+func (c *session) interrupt() { _ = c.read.conn.SetReadDeadline(time.Unix(1, 0)) }
 
 // stopWith ends the session's reading with a finding.
 func (c *session) stopWith(f *event.Fault) {

@@ -122,11 +122,11 @@ func (a *answerer) run() {
 		select {
 		case <-a.done:
 			if send(false, time.Second) {
-				a.conn.Write([]byte{'c', 0, 0, 0, 4, 'X', 0, 0, 0, 4}) // CopyDone, Terminate
+				_, _ = a.conn.Write([]byte{'c', 0, 0, 0, 4, 'X', 0, 0, 0, 4}) // CopyDone, Terminate; a connection that is gone needs neither
 				// A connection that is closed with something unread is reset, and a server that just then sends ends before it has read
 				// the position. Nobody else reads any more.
-				a.conn.SetReadDeadline(time.Now().Add(time.Second))
-				io.Copy(io.Discard, a.conn)
+				_ = a.conn.SetReadDeadline(time.Now().Add(time.Second))
+				_, _ = io.Copy(io.Discard, a.conn)
 			}
 			return
 		case <-regular.C:

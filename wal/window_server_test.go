@@ -68,7 +68,7 @@ func TestAWindowLetsAPersonGoBack(t *testing.T) {
 
 			// A window that is taken away lets go of what it held.
 			o.RewindBytes = 0
-			s = b.open(o, last)
+			b.open(o, last)
 			require.Eventually(t, func() bool { return b.confirmed() >= last.Position.LSN }, patience, 50*time.Millisecond)
 		})
 	}

@@ -41,7 +41,6 @@ func TestMemoryIsGivenBackWhenNothingIsToDo(t *testing.T) {
 	}
 	before := read("/memory/classes/heap/released:bytes")
 	runtime.KeepAlive(garbage)
-	garbage = nil
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go calmMemory(ctx)

@@ -284,7 +284,7 @@ func (c *cli) exact(err error, name string) error {
 		}
 		return errors.Join(all...)
 	}
-	f, ok := err.(*event.Fault)
+	f, ok := err.(*event.Fault) //nolint:errorlint // what wraps a fault stays as it is: its own text counts
 	if !ok || c.configFile == "" {
 		return err
 	}
@@ -321,7 +321,7 @@ func logError(log *slog.Logger, err error) {
 		}
 		return
 	}
-	if _, told := err.(silent); told {
+	if _, told := err.(silent); told { //nolint:errorlint // the tree is walked here, one error at a time
 		return
 	}
 	if f := event.AsFault(err); f != nil {
@@ -340,7 +340,7 @@ func printHints(w io.Writer, err error) {
 		}
 		return
 	}
-	if _, told := err.(silent); told {
+	if _, told := err.(silent); told { //nolint:errorlint // the tree is walked here, one error at a time
 		return
 	}
 	if f := event.AsFault(err); f != nil && strings.Contains(f.Hint, "\n") {

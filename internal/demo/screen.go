@@ -215,7 +215,7 @@ func (s *screen) show(snapshot Snapshot) {
 		return
 	}
 	width, height := s.size()
-	s.out.Write(s.frame(snapshot.Lines(s.paint), width, height)) // a terminal that is gone ends the demo by its signal
+	_, _ = s.out.Write(s.frame(snapshot.Lines(s.paint), width, height)) // a terminal that is gone ends the demo by its signal
 }
 
 func (s *screen) frame(lines []string, width, height int) []byte {
@@ -248,7 +248,7 @@ func (s *screen) print(snapshot Snapshot) {
 // close gives the terminal back.
 func (s *screen) close() {
 	if s.live && s.drawn > 0 {
-		io.WriteString(s.out, "\x1b[?25h\x1b[0m")
+		_, _ = io.WriteString(s.out, "\x1b[?25h\x1b[0m")
 	}
 }
 

@@ -56,7 +56,6 @@ type gated struct {
 
 func (g gated) Write(b []byte) (int, error) {
 	g.gate.RLock()
-	//lint:ignore SA2001 only what was begun before the write has to be over; what begins now is another partition's
-	g.gate.RUnlock()
+	g.gate.RUnlock() //nolint:staticcheck // SA2001: only what was begun before the write has to be over; what begins now is another partition's
 	return g.Conn.Write(b)
 }

@@ -28,7 +28,7 @@ func TestWay(t *testing.T) {
 	for _, kind := range strings.Split(*sources, ",") {
 		t.Run(kind, func(t *testing.T) {
 			s := newSource(t, kind)
-			port := 0
+			var port int
 			if s.pg != nil {
 				port = s.pg.Port
 				cert, key := harness.NewAuthority(t, "bench").Server(t, s.pg.Host, time.Now().Add(24*time.Hour))

@@ -350,11 +350,12 @@ func TestB098GTIDModeMayChangeUnderUs(t *testing.T) {
 		s.Insert(1)
 		s.Prove()
 		at := s.Stored().Source
-		if mode == "ON" {
+		switch mode {
+		case "ON":
 			server.Exec(t, "", "FLUSH BINARY LOGS")
 			s.Prove()
 			require.Equal(t, executed(t, s.DB.(*shop.MySQL)), s.Stored().Source.GTID, "taken over where all have one")
-		} else if mode == "OFF" {
+		case "OFF":
 			require.Empty(t, at.GTID)
 		}
 		once()

@@ -80,9 +80,8 @@ func bigTransaction(t testing.TB, db shop.Database, topic string, n int) []harne
 	series := fmt.Sprintf("SELECT i FROM generate_series(1, %d) AS s(i)", n)
 	id := "('00000000-0000-4000-8000-' || lpad(i::text, 12, '0'))::uuid"
 	key, payload := "'agg-' || (i % 100)", `('{"n": ' || i || '}')::jsonb`
-	with := ""
 	if db.Kind() != "postgres" {
-		with = fmt.Sprintf("WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < %d) ", n)
+		with := fmt.Sprintf("WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < %d) ", n)
 		series = "SELECT i FROM s"
 		id = "CONCAT('00000000-0000-4000-8000-', LPAD(i, 12, '0'))"
 		key, payload = "CONCAT('agg-', i % 100)", `CONCAT('{"n": ', i, '}')`

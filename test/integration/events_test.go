@@ -25,11 +25,11 @@ func TestEveryCommittedEventArrives(t *testing.T) {
 		load := shop.Load{Events: 20_000, Aggregates: 200, Writers: 4, Topic: topic, Seed: 1}
 		written := load.Write(t, t.Context(), db)
 		committed := written.Committed(t, db)
-		records := kafka.Await(t, len(committed), topic)
+		kafka.Await(t, len(committed), topic)
 
 		r := p.Terminate(t)
 		require.Equal(t, 0, r.Code, r.Stderr)
-		records = kafka.Records(t, topic)
+		records := kafka.Records(t, topic)
 		report := harness.Check(committed, harness.FromKafka(records), 0)
 		require.NoError(t, report.Err())
 		require.Zero(t, report.Duplicates, "nobody was killed")

@@ -135,7 +135,7 @@ func TestAPoisonedAggregateWaitsWhileOthersFlow(t *testing.T) {
 		r = l.dlq(0, "replay", "--all", "--canary", "1", "--reason", "route added")
 		require.Contains(t, r.Stdout, "1 delivered")
 		require.Len(t, l.parked(), 2)
-		r = l.dlq(0, "replay", "--aggregate", "order/a", "--rate", "1000", "--reason", "route added")
+		l.dlq(0, "replay", "--aggregate", "order/a", "--rate", "1000", "--reason", "route added")
 		require.Empty(t, l.parked())
 		l.write("a", "order.shipped", 0)
 		l.holds(p, map[string]int{"a": 5})
