@@ -77,7 +77,8 @@ type tableFacts struct {
 	PublishedAncestor *name
 	UnloggedPart      *name
 	Children          []name   // tables that inherit from it without being partitions
-	Parts             []uint32 // leaves of a partitioned table whose rows come under their names
+	Parts             []uint32 // leaves of a partitioned table whose rows come under their names; before 15 of any
+	Filled            []name   // of these the new ones that had rows before they were attached, see filled
 	Columns           map[string]columnFacts
 }
 
@@ -228,7 +229,7 @@ func (c *catalog) table(ctx context.Context, version int, n name, p *pubFacts) (
 		if r != nil {
 			t.UnloggedPart = &name{r[0], r[1]}
 		}
-		if p != nil && !p.ViaRoot {
+		if p != nil && (!p.ViaRoot || version < filledVersion) {
 			leaves, err := c.rows(ctx, `SELECT relid::oid FROM pg_partition_tree($1::oid::regclass) WHERE isleaf ORDER BY 1`, rel)
 			if err != nil {
 				return t, err
@@ -324,6 +325,51 @@ func (c *catalog) published(ctx context.Context, f *facts, pub string, names []n
 			return err
 		}
 		f.Tables = append(f.Tables, t)
+	}
+	return nil
+}
+
+// filledVersion is the first one without this fault: a session that has decoded rows of a table before it was attached to a published
+// one goes on as if it were not published, without a word. A new session that begins behind the ATTACH knows better.
+const filledVersion = 150000
+
+// filled looks in an old server for partitions that are not among those stored and that had rows before they were attached. Rows
+// that are gone again leave no trace, and one that may not be read is taken to have had none.
+func (c *catalog) filled(ctx context.Context, f *facts, stored depends) error {
+	if f.Version >= filledVersion {
+		return nil
+	}
+	for i := range f.Tables {
+		t := &f.Tables[i]
+		t.Filled = nil
+		at := slices.IndexFunc(stored.Tables, func(o dependsTable) bool { return o.Name == t.Name.String() && o.RelID == t.RelID })
+		if at < 0 {
+			continue
+		}
+		for _, part := range t.Parts {
+			if slices.Contains(stored.Tables[at].Parts, part) {
+				continue
+			}
+			r, err := c.one(ctx, `SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+				WHERE c.oid = $1::oid AND c.relkind = 'r' AND has_table_privilege(c.oid, 'SELECT')`, strconv.FormatUint(uint64(part), 10))
+			if err != nil {
+				return err
+			}
+			if r == nil {
+				continue
+			}
+			n := name{r[0], r[1]}
+			// What is younger, by transaction or within one, was written as a partition's.
+			r, err = c.one(ctx, `SELECT EXISTS (SELECT FROM `+n.sql()+` x, (SELECT i.xmin, i.cmin FROM pg_inherits i
+				WHERE i.inhrelid IN (SELECT relid FROM pg_partition_ancestors($1::oid::regclass)) ORDER BY age(i.xmin), i.cmin::text::bigint DESC LIMIT 1) a
+				WHERE age(x.xmin) > age(a.xmin) OR x.xmin = a.xmin AND x.cmin::text::bigint < a.cmin::text::bigint)`, strconv.FormatUint(uint64(part), 10))
+			if err != nil {
+				return err
+			}
+			if r[0] == "t" {
+				t.Filled = append(t.Filled, n)
+			}
+		}
 	}
 	return nil
 }

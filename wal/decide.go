@@ -17,6 +17,8 @@ type plan struct {
 	Create bool
 	// At is where streaming starts and what is confirmed until more is stored.
 	At event.LSN
+	// RenewAt is where the session has to be begun anew; 0: nowhere.
+	RenewAt event.LSN
 	// Prefix survives where server, history and selection are the same.
 	Prefix *event.Prefix
 	// Notes are said in the log, one line each.
@@ -170,7 +172,13 @@ func decideStored(o *Options, names []name, from event.Checkpoint, f *facts) (pl
 				return plan{}, faultDependsChanged(place, changes, stored.CheckedAt, f.End)
 			}
 			out.Prefix = nil
+			if now.filled() {
+				out.RenewAt = f.End
+			}
 		}
+	}
+	if stored.RenewAt > out.At {
+		out.RenewAt = max(out.RenewAt, stored.RenewAt)
 	}
 	out.Prefix = usable(out.Prefix, from, now.Selection)
 	return out, nil

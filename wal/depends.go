@@ -25,6 +25,8 @@ type depends struct {
 	CheckedAt event.LSN `json:"checked_at"`
 	// Tolerant says that a person accepted rows without a mapped column, under this selection; not compared.
 	Tolerant bool `json:"tolerant,omitempty"`
+	// RenewAt is where the session has to be begun anew once it has been passed (before 15, see filledVersion); not compared.
+	RenewAt event.LSN `json:"renew_at,omitempty"`
 	// Passed are relations that a person said not to be partitions of ours; not compared.
 	Passed []uint32 `json:"passed,omitempty"`
 }
@@ -42,8 +44,11 @@ type dependsTable struct {
 	Schema      uint32   `json:"schema,omitempty"`
 	Persistence string   `json:"persistence"`
 	Ancestors   []uint32 `json:"ancestors,omitempty"`
-	// Parts are all partitions that it is known to have had, where rows come under their names; not compared.
+	// Parts are all partitions that it is known to have had, where rows come under their names or the server is older than 15; not
+	// compared.
 	Parts []uint32 `json:"parts,omitempty"`
+	// Filled are new ones that had rows when they were attached (before 15); not stored.
+	Filled []name `json:"-"`
 }
 
 // dependsOf takes the part of the facts on which positions depend.
@@ -58,7 +63,7 @@ func dependsOf(o *Options, names []name, f *facts) depends {
 			persistence = "u"
 		}
 		d.Tables = append(d.Tables, dependsTable{
-			Name: t.Name.String(), RelID: t.RelID, Member: t.Member, Schema: t.Schema, Persistence: persistence, Ancestors: t.Ancestors, Parts: t.Parts,
+			Name: t.Name.String(), RelID: t.RelID, Member: t.Member, Schema: t.Schema, Persistence: persistence, Ancestors: t.Ancestors, Parts: t.Parts, Filled: t.Filled,
 		})
 	}
 	d.Selection = selection(names, d, o.Columns, o.Messages)
@@ -71,6 +76,11 @@ func (d depends) json() json.RawMessage {
 		return nil // strings and numbers only: it cannot fail
 	}
 	return b
+}
+
+// filled says whether a table was attached with rows in it.
+func (d depends) filled() bool {
+	return slices.ContainsFunc(d.Tables, func(t dependsTable) bool { return len(t.Filled) > 0 })
 }
 
 // changes lists what is different on the server. Tables that only one side has are changes of the configuration, not of
@@ -103,6 +113,9 @@ func (d depends) changes(now depends) []string {
 			out = append(out, fmt.Sprintf("the table %s was altered between LOGGED and UNLOGGED", t.Name))
 		case !slices.Equal(old.Ancestors, t.Ancestors):
 			out = append(out, fmt.Sprintf("the table %s was attached to or detached from a partitioned table", t.Name))
+		}
+		for _, part := range t.Filled {
+			out = append(out, fmt.Sprintf("the table %s had rows before it was attached to %s, and Postgres 14 sends nothing more of it to a session that has read those", part, t.Name))
 		}
 	}
 	return out

@@ -60,6 +60,7 @@ const (
 	CodeServerError      = "OT2054"
 	CodeSilent           = "OT2055"
 	CodeNotOpen          = "OT2056"
+	CodeRenewed          = "OT2057"
 	CodeRowTooLarge      = "OT2060"
 	CodeUnchangedToast   = "OT2061"
 	CodeBinaryValue      = "OT2062"
@@ -350,6 +351,11 @@ func faultSlotActive(place, slot string, pid int) *event.Fault {
 
 func faultConnectionLost(place string, err error) *event.Fault {
 	return &event.Fault{Code: CodeConnectionLost, Class: event.Retry, Op: opStream, Place: place, Text: "the connection was lost", Hint: "it is tried again; the server's log tells why it ended", Err: err}
+}
+
+// faultRenewed ends a session that has read rows of a table from before it was attached, see filledVersion.
+func faultRenewed(place string) *event.Fault {
+	return &event.Fault{Code: CodeRenewed, Class: event.Retry, Op: opStream, Place: place, Text: "the session is begun anew behind the ATTACH of a table that had rows, which Postgres 14 would not send", Hint: "nothing; a table that is empty when it is attached needs none of this, nor does Postgres 15"}
 }
 
 func faultSilent(place string) *event.Fault {

@@ -168,6 +168,12 @@ func (s *Source) decide(ctx context.Context, u *setup, from event.Checkpoint) (p
 	if err := o.history(ctx, u, from); err != nil {
 		return p, nil, err
 	}
+	var stored depends
+	if json.Unmarshal(from.Depends, &stored) == nil {
+		if err := u.cat.filled(ctx, f, stored); err != nil {
+			return p, nil, o.queryFault("look for partitions that were attached", err)
+		}
+	}
 	p, fault := decide(o, s.names, from, f)
 	if fault == nil && f.Pub == nil && !p.Create {
 		fault = faultPublicationGone(o.place(), o.Publication, p.At, f.End)
@@ -355,7 +361,7 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	var stored depends
 	_ = json.Unmarshal(from.Depends, &stored)
 	d.Tolerant = slices.Contains(from.Accepted, CodeColumnGone) || stored.Tolerant && stored.Selection == d.Selection
-	dec.tolerant = d.Tolerant
+	dec.tolerant, d.RenewAt = d.Tolerant, p.RenewAt
 	told := false // by the reader's goroutine only
 	parts := &partitions{o: o, look: s.lookUp, accept: slices.Contains(from.Accepted, CodePartitionGone), learnt: func() { poke(c.watch.again) }}
 	parts.restore(stored, f)

@@ -128,3 +128,56 @@ func TestChildrenByInheritanceAreToldAndNoEvents(t *testing.T) {
 	require.Equal(t, "public.child", e.Table)
 	require.Equal(t, []string{"1"}, ids(t, s, 1))
 }
+
+// A server before 15 goes on as if a table were not published whose rows a session has read before it was attached. That is noticed,
+// while it streams and at a start, and the session that follows is begun anew once it has read past those rows.
+func TestWhatATableHadBeforeItWasAttachedCostsNothingLater(t *testing.T) {
+	for _, version := range harness.PostgresVersions() {
+		for _, root := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/root %v", version, root), func(t *testing.T) {
+				p := servers.Postgres(t, version)
+				b := newBenchOn(t, p)
+				b.exec(`CREATE TABLE parts (id text, aggregate_id text, payload text, raw bytea, d int) PARTITION BY RANGE (d)`,
+					`CREATE TABLE p1 PARTITION OF parts FOR VALUES FROM (0) TO (10)`, `CREATE TABLE loaded (LIKE parts)`, `CREATE TABLE empty (LIKE parts)`,
+					fmt.Sprintf(`CREATE PUBLICATION pub FOR TABLE parts WITH (publish = 'insert', publish_via_partition_root = %v)`, root))
+				o := b.options()
+				o.Tables, o.CheckEvery = []string{"public.parts"}, 100*time.Millisecond
+				s := b.open(o, event.Checkpoint{})
+				from := s.cp
+				insert := func(id string, d int) string {
+					return fmt.Sprintf(`INSERT INTO parts (id, aggregate_id, payload, d) VALUES ('%s', 'a', 'x', %d)`, id, d)
+				}
+				b.exec(`INSERT INTO loaded (id, d) VALUES ('no event of ours', 21)`, insert("1", 1))
+				require.Equal(t, []string{"1"}, ids(t, s, 1), "what came before was read")
+				b.exec(`ALTER TABLE parts ATTACH PARTITION empty FOR VALUES FROM (10) TO (20)`, insert("2", 11))
+				require.Equal(t, []string{"2"}, ids(t, s, 1))
+				s.passed(b.end())
+				b.exec(`BEGIN`, `ALTER TABLE parts ATTACH PARTITION loaded FOR VALUES FROM (20) TO (30)`, insert("3", 21), insert("4", 1), `COMMIT`)
+				if p.Major() >= 15 {
+					require.Equal(t, []string{"3", "4"}, ids(t, s, 2))
+					return
+				}
+				told := func(f *event.Fault) {
+					require.Equal(t, wal.CodeDependsChanged, f.Code, "%v", f)
+					require.Contains(t, f.Text, "the table public.loaded had rows before it was attached to public.parts")
+					require.NotContains(t, f.Text, "public.empty")
+				}
+				told(s.fault())
+				require.NoError(t, s.source.Close())
+				told(b.refuse(o, from))
+
+				from.Accepted = []string{wal.CodeDependsChanged}
+				s = b.open(o, from)
+				require.Equal(t, []string{"1", "2", "4"}, ids(t, s, 3), "the row that the stop told of is the server's loss")
+				cp := s.passed(b.end())
+				f := s.fault()
+				require.Equal(t, wal.CodeRenewed, f.Code)
+				require.Equal(t, event.Retry, f.Class)
+				require.NoError(t, s.source.Close())
+				s.reopen(cp)
+				b.exec(insert("5", 21), insert("6", 1))
+				require.Equal(t, []string{"5", "6"}, ids(t, s, 2))
+			})
+		}
+	}
+}

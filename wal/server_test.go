@@ -99,6 +99,11 @@ func (b *bench) one(sql string) string {
 	return string(res[0].Rows[0][0])
 }
 
+// old says that the server is older than 15.
+func (b *bench) old() bool {
+	return b.one(`SELECT current_setting('server_version_num')::int < 150000`) == "t"
+}
+
 func (b *bench) slot() string { return "slot_" + b.database }
 
 // options lead to the database; create and start: now.

@@ -54,8 +54,10 @@ func TestWhatIsMissingIsNamedWithItsRemedy(t *testing.T) {
 		`CREATE UNLOGGED TABLE unlogged (LIKE outbox)`, `CREATE ROLE plain_`+b.database+` LOGIN PASSWORD '`+harness.RootPassword+`'`,
 		`CREATE TABLE parts (LIKE outbox) PARTITION BY LIST (id)`, `CREATE TABLE p1 PARTITION OF parts DEFAULT`,
 		`CREATE PUBLICATION empty`, `CREATE PUBLICATION updates FOR TABLE outbox WITH (publish = 'update')`,
-		`CREATE PUBLICATION columns FOR TABLE outbox (id, aggregate_id, raw)`,
 		`CREATE PUBLICATION roots FOR TABLE parts WITH (publish_via_partition_root)`)
+	if !b.old() {
+		b.exec(`CREATE PUBLICATION columns FOR TABLE outbox (id, aggregate_id, raw)`)
+	}
 	admin := b.connect("postgres")
 	t.Cleanup(func() {
 		b.execOn(admin, `DROP ROLE plain_`+b.database)
@@ -77,6 +79,9 @@ func TestWhatIsMissingIsNamedWithItsRemedy(t *testing.T) {
 		"leaf":      {func(o *wal.Options) { o.Publication, o.Tables = "roots", []string{"public.p1"} }, wal.CodePartition},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "columns" && b.old() {
+				t.Skip("Postgres 14 has no column lists in publications")
+			}
 			o := b.options()
 			c.change(&o)
 			f := b.refuse(o, event.Checkpoint{})

@@ -114,6 +114,9 @@ func (w *watcher) look(ctx context.Context) error {
 	}
 	w.end.Store(uint64(k.end))
 	w.retained.Store(k.bytes)
+	if w.base.RenewAt != 0 && w.at() >= w.base.RenewAt {
+		w.found(faultRenewed(w.o.place() + " slot " + w.o.Slot))
+	}
 	var limit *event.Fault
 	if k.danger() {
 		limit = faultSlotLimit(w.o.place(), w.o.Slot, k)
@@ -177,6 +180,9 @@ func (w *watcher) check(ctx context.Context) error {
 	if err := w.cat.published(ctx, &f, w.o.Publication, w.names); err != nil {
 		return err
 	}
+	if err := w.cat.filled(ctx, &f, w.base); err != nil {
+		return err
+	}
 	now := dependsOf(w.o, w.names, &f)
 	if f.Pub == nil {
 		w.found(faultPublicationGone(w.o.place(), w.o.Publication, w.base.CheckedAt, f.End))
@@ -186,7 +192,7 @@ func (w *watcher) check(ctx context.Context) error {
 		w.found(faultDependsChanged(w.o.place(), changes, w.base.CheckedAt, f.End))
 		return nil
 	}
-	now.Tolerant, now.Timeline, now.Began = w.base.Tolerant, w.base.Timeline, w.base.Began
+	now.Tolerant, now.RenewAt, now.Timeline, now.Began = w.base.Tolerant, w.base.RenewAt, w.base.Timeline, w.base.Began
 	w.parts.learn(&f)
 	w.parts.store(&now)
 	w.base = now
