@@ -312,8 +312,20 @@ func (c *catalog) membership(ctx context.Context, version int, rel string, p *pu
 	return err
 }
 
-// published reads publication and tables into f, anew.
+// published reads publication and tables into f, anew, as of one moment: what changes between two statements would be told as something
+// else.
 func (c *catalog) published(ctx context.Context, f *facts, pub string, names []name) error {
+	if _, err := c.conn.Exec(ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY`).ReadAll(); err != nil {
+		return err
+	}
+	err := c.read(ctx, f, pub, names)
+	if _, end := c.conn.Exec(ctx, `ROLLBACK`).ReadAll(); err == nil {
+		err = end
+	}
+	return err
+}
+
+func (c *catalog) read(ctx context.Context, f *facts, pub string, names []name) error {
 	var err error
 	if f.Pub, err = c.publication(ctx, pub); err != nil {
 		return err

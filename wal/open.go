@@ -381,11 +381,11 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 		maxFrame: 2*o.RowLimit + 64<<10, // a bytea travels as two digits per byte
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		if rtt, ok := minRTT(tcp); ok && rtt < paceRTT && tcp.SetReadBuffer(paceWindow) == nil {
+		if rtt, ok := minRTT(tcp); ok && rtt < paceRTT && clampWindow(tcp, paceWindow) {
 			c.read.pace.enabled = true
 			c.read.quiet = func(n int) { lowWater(tcp, n) }
 			c.read.widen = func() {
-				_ = tcp.SetReadBuffer(1 << 20)
+				clampWindow(tcp, 1<<20)
 				o.Logger.Debug("the replication connection reads without pauses from now on: its window was stuck")
 			}
 		}

@@ -8,8 +8,8 @@ import "time"
 // pause only while catching up: then rows are old anyway, and a pause of some milliseconds costs nothing. At low rates
 // and where a round trip is long (the window would cap the rate) there is none.
 const (
-	// paceWindow is the receive buffer that goes with pacing, in bytes as given to SO_RCVBUF.
-	paceWindow = 32 << 10
+	// paceWindow is the receive window that goes with pacing.
+	paceWindow = 56 << 10
 	// paceFull is a read after which one reads again at once: the window was closed.
 	paceFull = 32 << 10
 	// pacePause is how long after a shorter read the next one waits. Where the sender is too slow (it shares its processor)
@@ -25,7 +25,7 @@ const (
 	// probe (200 ms), since no update told of the room. Linux does that to a small buffer that once was full for seconds.
 	paceStuck = 100 * time.Millisecond
 	// paceProbe is more than a probe ever lets in.
-	paceProbe = 4 * paceWindow
+	paceProbe = 128 << 10
 	// paceLarge is what is still missing of a message that is too large to be worth merging with others.
 	paceLarge = 8 << 10
 	// paceRTT is the round trip above which the window would cost more than it gains.

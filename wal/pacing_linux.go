@@ -34,6 +34,21 @@ func minRTT(c *net.TCPConn) (time.Duration, bool) {
 	return time.Duration(us) * time.Microsecond, true
 }
 
+// clampWindow bounds the receive window. A small receive buffer would do so too, but one that was set is a limit of the memory that
+// segments take, far more than the bytes in small ones: where nobody reads for a while the kernel drops what comes beyond it, and
+// with it the acknowledgements of what we write. Then no answer gets through, and the server ends the session.
+func clampWindow(c *net.TCPConn, n int) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	set := error(nil)
+	err = raw.Control(func(fd uintptr) {
+		set = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_WINDOW_CLAMP, n)
+	})
+	return err == nil && set == nil
+}
+
 // lowWater makes the kernel wake the runtime's poller only when n bytes wait, instead of for every segment that arrives
 // while nobody reads. 1 is the normal state.
 func lowWater(c *net.TCPConn, n int) {

@@ -246,11 +246,10 @@ func TestB128B129JSONArrivesAsTheServerHoldsIt(t *testing.T) {
 // A bytea has two characters a byte as text, and no server can make a text of more than 1 GB: it fails at such a row each time.
 func TestAValueThatTheServerCannotSendIsNamedWithTheWayOut(t *testing.T) {
 	onOwnPostgres(t, harness.PostgresOptions{}, func(t *testing.T, db *shop.Postgres) {
-		method := "pglz"
-		if db.Server.Scalar(t, db.DB, "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'") == "true" {
-			method = "lz4" // much quicker, where the server was built with it
+		if db.Server.Scalar(t, db.DB, "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'") != "true" {
+			t.Skip("this server was built without lz4, and pglz takes minutes for half a gigabyte")
 		}
-		db.Exec(t, `ALTER TABLE outbox ADD raw bytea COMPRESSION `+method+`, ADD doc text COMPRESSION `+method)
+		db.Exec(t, `ALTER TABLE outbox ADD raw bytea COMPRESSION lz4, ADD doc text COMPRESSION lz4`)
 		s := scene.New(t, &servers, db)
 		p := s.Start()
 		s.Insert(1)

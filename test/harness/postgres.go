@@ -40,12 +40,12 @@ type Postgres struct {
 	standbys int // that were started of it
 }
 
-// PostgresVersions are the major versions that tests run on, oldest first: 15 and 17, or those that OUTTAIL_POSTGRES names.
+// PostgresVersions are the major versions that tests run on, oldest first: 14 and 18, or those that OUTTAIL_POSTGRES names.
 func PostgresVersions() []string {
 	if v := os.Getenv("OUTTAIL_POSTGRES"); v != "" {
 		return strings.Split(v, ",")
 	}
-	return []string{"15", "17"}
+	return []string{"14", "18"}
 }
 
 // OldestPostgres is the first of PostgresVersions.

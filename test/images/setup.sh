@@ -8,8 +8,8 @@
 # OUTTAIL_*_IMAGE, from an earlier build, from the local image store, from a registry, and where none
 # can be reached from build.sh. Safe to run twice at once and quick when nothing is left to do.
 # stdout carries the environment only; all else goes to stderr.
-# OUTTAIL_MARIADB=11.8 chooses that MariaDB; by default it is 10.11. OUTTAIL_POSTGRES=14,18 chooses those versions of Postgres, for
-# the tests too; by default they are 15 and 17.
+# OUTTAIL_MARIADB=11.8 chooses that MariaDB; by default it is 10.11. OUTTAIL_POSTGRES=15,17 chooses those versions of Postgres, for
+# the tests too; by default they are 14 and 18.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 state=${TMPDIR:-/tmp}/outtail-test-$(id -u)
@@ -112,7 +112,7 @@ choose() { # variable, official image, image of build.sh
 choose_postgres() { local v; for v; do choose "OUTTAIL_POSTGRES${v}_IMAGE" "postgres:$v" "postgres:$v"; done; }
 
 engine
-IFS=, read -ra postgres <<<"${OUTTAIL_POSTGRES:-15,17}"
+IFS=, read -ra postgres <<<"${OUTTAIL_POSTGRES:-14,18}"
 # Images are built in this order, two at a time: those of the same packages not side by side.
 choose_postgres "${postgres[0]}"
 choose OUTTAIL_MYSQL_IMAGE mysql:9.7 mysql:9.7
