@@ -228,7 +228,7 @@ func killed(t *testing.T, cmd *exec.Cmd, lines int, moment time.Duration) (about
 	in := bufio.NewReader(out)
 	for {
 		line, err := in.ReadString('\n')
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
@@ -334,7 +334,7 @@ func TestKillNeverCostsASavedPosition(t *testing.T) {
 		in := bufio.NewReader(out)
 		for {
 			line, err := in.ReadString('\n')
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			require.NoError(t, err)

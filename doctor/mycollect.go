@@ -35,7 +35,7 @@ func plainCause(err error) string {
 	type causer interface{ Cause() error }
 	for {
 		c, ok := err.(causer)
-		if !ok || c.Cause() == nil || c.Cause() == err {
+		if !ok || c.Cause() == nil || c.Cause() == err { //nolint:errorlint // whether it is its own cause, not whether it wraps it
 			return err.Error()
 		}
 		err = c.Cause()

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -120,7 +121,7 @@ func (c *connector) awaitReady(ctx context.Context) error {
 		case <-c.life.ended:
 			return notReadyFault("it ended with "+c.life.outcome(), c.tail())
 		case <-ctx.Done():
-			if ctx.Err() == context.DeadlineExceeded && context.Cause(ctx) == context.DeadlineExceeded {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				return notReadyFault(fmt.Sprintf("it was not ready within %s: %s", readyPatience, reason), c.tail())
 			}
 			return context.Cause(ctx)

@@ -127,7 +127,7 @@ func discard(t *testing.T, my *harness.MySQL, file string, size int64, mode stri
 	require.NoError(t, c.WritePacket(append(b, file...)))
 	buf := make([]byte, 256<<10)
 	for n := int64(0); n < size; {
-		m, err := c.Conn.Read(buf)
+		m, err := c.Read(buf)
 		require.NoError(t, err)
 		n += int64(m)
 	}

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -43,7 +44,7 @@ func StartPooler(t testing.TB, p *Postgres, mode, ignore string) (port int) {
 		// The engine's forwarder takes connections before anybody listens inside, and then ends them.
 		_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
-			if e, ok := err.(net.Error); ok && e.Timeout() {
+			if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 				return nil
 			}
 			return err
