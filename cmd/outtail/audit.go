@@ -41,10 +41,13 @@ twice: when it began, and how it ended, with counts. Asks the running process; w
 					withoutSecrets(a.Before)
 					withoutSecrets(a.After)
 				}
-				return c.printJSON(all)
+				if err := c.printJSON(all); err != nil || len(all) > 0 {
+					return err
+				}
+				return c.nothing("show the audit", cfg, "")
 			}
 			if len(all) == 0 {
-				return tell(c.stderr, "nobody has changed anything so far\n")
+				return c.nothing("show the audit", cfg, "nobody has changed anything so far\n")
 			}
 			w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "TIME\tOPERATOR\tACTION\tPIPELINE\tOUTCOME\tREASON\tDETAIL")

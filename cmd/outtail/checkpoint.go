@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -57,11 +56,14 @@ func newCheckpointShow(c *cli) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				enc := json.NewEncoder(c.stdout)
-				enc.SetIndent("", "  ")
-				return enc.Encode(state)
+				err = c.printJSON(state)
+			} else {
+				err = c.showState(cfg, state)
 			}
-			return c.showState(cfg, state)
+			if err != nil || len(state.Pipelines) > 0 {
+				return err
+			}
+			return c.nothing("show the positions", cfg, "")
 		},
 	}
 	c.configFlag(cmd)

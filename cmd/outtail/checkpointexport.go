@@ -95,6 +95,9 @@ func readStanding(ctx context.Context, cfg *config.Config, name string) (s stand
 		return err
 	})
 	if err == nil && s.Checkpoint.IsZero() {
+		if err = noState("export a position", cfg); err != nil {
+			return s, err
+		}
 		err = faultNoPosition("export a position", name, "run it once; is data_dir the one that it ran with? A relative one follows the folder in which outtail is started")
 	}
 	return s, err
@@ -116,6 +119,9 @@ func standingOf(store *checkpoint.Store, name string) (s standing, err error) {
 
 // salvaged is the newest position that can still be read.
 func salvaged(cfg *config.Config, p config.Pipeline) (event.Checkpoint, error) {
+	if err := noState("salvage state", cfg); err != nil {
+		return event.Checkpoint{}, err
+	}
 	found, err := checkpoint.Salvage(cfg.DataDir, p.Name)
 	if err != nil {
 		return event.Checkpoint{}, err

@@ -65,7 +65,13 @@ back (default 0s: not at all), on MySQL and MariaDB as far as the binlogs reach.
 				return err
 			}
 			if asJSON {
-				return c.printJSON(all)
+				if err := c.printJSON(all); err != nil || entries(all) > 0 {
+					return err
+				}
+				return c.nothing("show the history", cfg, "")
+			}
+			if entries(all) == 0 {
+				return c.nothing("show the history", cfg, "nothing was stored so far\n")
 			}
 			return c.listHistory(all)
 		},
@@ -93,22 +99,24 @@ func showHistory(name string, past []checkpoint.Past) pipelineHistory {
 	return h
 }
 
+func entries(all []pipelineHistory) (n int) {
+	for _, h := range all {
+		n += len(h.History)
+	}
+	return n
+}
+
 func (c *cli) listHistory(all []pipelineHistory) error {
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "PIPELINE\tENTRY\tSTORED\tEVENTS\tPOSITION")
-	n := 0
 	for _, h := range all {
 		for _, e := range h.History {
-			n++
 			var prefix *event.Prefix
 			if e.Prefix != nil {
 				prefix = &event.Prefix{Tx: e.Prefix.Tx, Rows: e.Prefix.Rows}
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", h.Pipeline, e.Entry, e.At.UTC().Format(time.RFC3339), e.Events, reached(event.Position(e.Source), prefix))
 		}
-	}
-	if n == 0 {
-		return tell(c.stderr, "nothing was stored so far\n")
 	}
 	return w.Flush()
 }

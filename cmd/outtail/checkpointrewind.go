@@ -48,6 +48,11 @@ On Postgres a slot goes back no further than its confirmed position: rewind_wind
 				if strings.TrimSpace(ch.reason) == "" {
 					return usageError{errors.New("a reason is required: --reason R; it is kept in the audit (--dry-run only shows)")}
 				}
+				if cfg, cerr := config.Load(c.configFile, os.LookupEnv); cerr == nil { // what is wrong with it is told below
+					if err := noState("rewind", cfg); err != nil { // opening would make an empty one
+						return err
+					}
+				}
 				var store *checkpoint.Store
 				if w.cfg, w.p, store, err = ch.open(c); err == nil {
 					defer func() { err = errors.Join(err, store.Close()) }()
@@ -171,6 +176,9 @@ func (w *rewinding) read(ctx context.Context, c *cli, name string) (err error) {
 // find fills in the target and what lies between.
 func (w *rewinding) find(ctx context.Context, to string, now time.Time) error {
 	if w.now.IsZero() {
+		if err := noState("rewind", w.cfg); err != nil {
+			return err
+		}
 		return faultNoPosition("rewind", w.p.Name, "run it once; is data_dir the one that it ran with? A relative one follows the folder in which outtail is started")
 	}
 	if err := w.choose(to, now); err != nil {
@@ -453,13 +461,24 @@ func faultBeyond(p config.Pipeline, why *event.Fault, oldest *checkpoint.Past, s
 	if server != "" && !strings.Contains(text, server) { // which the reason may say
 		text += "; the server begins at " + server
 	}
-	if p.Source.Kind == event.Postgres {
-		hint += "rewind_window (off: 0s) holds the slot back from the next start on; "
-	} else {
+	switch s := p.Source.Postgres; {
+	case s != nil && s.RewindWindow == 0 && s.RewindWindowBytes == 0:
+		hint += "rewind_window is off (0s): set, it holds the slot back from the next start on; "
+	case s != nil:
+		hint += "rewind_window is " + window(s) + ": it holds the slot back by no more than that, and by nothing that was confirmed before it was set; "
+	default:
 		hint += "the server's binlog_expire_logs_seconds says how long it keeps its log; "
 	}
 	return &event.Fault{Code: "OT0019", Class: event.Usage, Op: "rewind", Place: "pipeline " + p.Name, Text: text,
 		Hint: hint + "what lies before can be inserted again from the table (docs/OPERATIONS.md, sending rows again)"}
+}
+
+// window is the rewind_window that is configured.
+func window(s *config.Postgres) string {
+	if s.RewindWindow > 0 {
+		return s.RewindWindow.String()
+	}
+	return fmt.Sprintf("%d bytes", s.RewindWindowBytes)
 }
 
 func faultParkedUnknown(name string, n int) *event.Fault {

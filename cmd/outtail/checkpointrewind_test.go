@@ -131,6 +131,12 @@ func TestTheOldestThatIsPossible(t *testing.T) {
 	w.target = at(0x40, 0, 0)
 	require.Contains(t, event.AsFault(w.oldest(t.Context(), serves(0x50), serves(0x50).Serves(t.Context(), w.target))).Hint, "--to "+w.past[4].EntryID())
 	advanced := &event.Fault{Code: "OT2034", Text: "the slot stands at 0/101, beyond it"}
+	for hint, s := range map[string]*config.Postgres{
+		"rewind_window is off (0s)": {}, "rewind_window is 2h0m0s: ": {RewindWindow: 2 * time.Hour}, "rewind_window is 4096 bytes: ": {RewindWindowBytes: 4096},
+	} {
+		f := faultBeyond(config.Pipeline{Source: config.Source{Kind: event.Postgres, Postgres: s}}, advanced, nil, "")
+		require.Contains(t, f.Hint, hint)
+	}
 	f := faultBeyond(config.Pipeline{}, advanced, nil, "0/101")
 	require.Equal(t, 1, strings.Count(f.Text, "0/101"), "once is enough: %s", f.Text)
 	down := &event.Fault{Code: "OT2001", Class: event.Environment}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -125,6 +126,9 @@ func onDead[Q, A any](ctx context.Context, cfg *config.Config, request string, q
 		}
 		open := checkpoint.OpenReadOnly
 		if writes {
+			if err := noState("change what is parked", cfg); err != nil { // Open would make an empty one
+				return a, err
+			}
 			open = checkpoint.Open
 		}
 		store, err := open(checkpoint.Options{Dir: cfg.DataDir, Version: version})
@@ -198,7 +202,10 @@ func newDLQList(c *cli) *cobra.Command {
 				if err := pick.each(cmd.Context(), cfg, names, false, func(e *deadEntry) error { all = append(all, *e); return nil }); err != nil {
 					return err
 				}
-				return c.printJSON(all)
+				if err := c.printJSON(all); err != nil || len(all) > 0 {
+					return err
+				}
+				return c.nothing("list parked events", cfg, "")
 			}
 			return c.listDead(cmd.Context(), cfg, names, &pick)
 		},
@@ -242,7 +249,7 @@ func (c *cli) listDead(ctx context.Context, cfg *config.Config, names []string, 
 		return err
 	}
 	if n == 0 {
-		return tell(c.stderr, "nothing is parked\n")
+		return c.nothing("list parked events", cfg, "nothing is parked\n")
 	}
 	said := fmt.Sprintf("%d parked, %d of them only wait behind others", n, behind)
 	if free > 0 {
@@ -275,6 +282,9 @@ func newDLQShow(c *cli) *cobra.Command {
 				return err
 			}
 			if len(all) == 0 {
+				if err := noState("show a parked event", cfg); err != nil {
+					return err
+				}
 				return &event.Fault{Code: "OT0015", Class: event.Usage, Op: "show a parked event", Place: pick.f.ID, Text: "no parked event is picked",
 					Hint: "outtail dlq list shows those that there are"}
 			}
@@ -380,8 +390,12 @@ func newDLQExport(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			enc := json.NewEncoder(c.stdout)
-			return pick.each(cmd.Context(), cfg, names, true, func(e *deadEntry) error { return enc.Encode(e) })
+			enc, n := json.NewEncoder(c.stdout), 0
+			err = pick.each(cmd.Context(), cfg, names, true, func(e *deadEntry) error { n++; return enc.Encode(e) })
+			if err != nil || n > 0 {
+				return err
+			}
+			return c.nothing("export parked events", cfg, "")
 		},
 	}
 	c.configFlag(cmd)
@@ -403,6 +417,10 @@ where nothing is missing it changes nothing.`,
 			cfg, err := config.Load(c.configFile, os.LookupEnv)
 			if err != nil {
 				return err
+			}
+			// Where only parked.db is left there is something to give up; where there is nothing at all, this is another folder.
+			if _, err := os.Stat(cfg.DataDir); errors.Is(err, fs.ErrNotExist) {
+				return noState("give up parked events", cfg)
 			}
 			store, err := checkpoint.Open(checkpoint.Options{Dir: cfg.DataDir, Version: version})
 			if err != nil {

@@ -80,7 +80,9 @@ func (c *cli) replayDead(ctx context.Context, cfg *config.Config, q deadAct) err
 	var s replayState
 	err := control.Ask(ctx, cfg.DataDir, requestDeadReplay, q, &s)
 	if errors.Is(err, control.ErrNotRunning) {
-		err = faultReplayNeedsRun(q.Pipeline)
+		if err = noState("replay parked events", cfg); err == nil {
+			err = faultReplayNeedsRun(q.Pipeline)
+		}
 	}
 	ctx, over := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer over()

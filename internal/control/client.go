@@ -77,6 +77,9 @@ func noAnswer(path string, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return faultEnded(path, err)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return faultDenied(path, err)
+	}
 	return faultNoAnswer(path, err)
 }
 

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -216,4 +218,14 @@ func TestWhatIsRefusedWhileAPipelineRuns(t *testing.T) {
 	f := Runs("set position", "orders")
 	require.Equal(t, CodeRuns, f.Code)
 	require.Contains(t, f.Error(), "pipeline orders runs: stop it first")
+}
+
+// Who may not use the socket learns that, and not that a process is silent.
+func TestAskAsAnotherUser(t *testing.T) {
+	refused := &url.Error{Op: "Post", URL: "http://outtail/", Err: &net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.EACCES)}}
+	f := requireCode(t, noAnswer("/var/lib/outtail/outtail.sock", refused), CodeDenied)
+	require.Contains(t, f.Error(), "/var/lib/outtail/outtail.sock")
+	require.Contains(t, f.Text, "permission denied")
+	require.Contains(t, f.Hint, "sudo -u outtail")
+	requireCode(t, noAnswer("/var/lib/outtail/outtail.sock", os.ErrDeadlineExceeded), CodeNoAnswer)
 }

@@ -19,6 +19,7 @@ const (
 	CodeUnknown    = "OT4105"
 	CodeFailed     = "OT4106"
 	CodeNotRunning = "OT4107"
+	CodeDenied     = "OT4108"
 )
 
 func faultListen(path string, err error) *event.Fault {
@@ -59,6 +60,15 @@ func faultEnded(path string, err error) *event.Fault {
 		Code: CodeNoAnswer, Class: event.Environment, Immediate: true, Op: "ask the running process", Place: path,
 		Text: "the process ended before it answered: whether it did what it was asked is not known", Err: err,
 		Hint: "see what it logged; look at what is there now, and ask again",
+	}
+}
+
+// faultDenied says nothing of whether a process runs: who may not look does not know.
+func faultDenied(path string, err error) *event.Fault {
+	return &event.Fault{
+		Code: CodeDenied, Class: event.Environment, Immediate: true, Op: "ask the running process", Place: path,
+		Text: "permission denied: this user may not use the data_dir, and cannot tell whether a process runs with it", Err: err,
+		Hint: "run the command as the user that runs outtail: sudo -u outtail outtail …",
 	}
 }
 

@@ -1,7 +1,9 @@
 package control
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -28,7 +30,11 @@ func reachable(dir, name string) (path string, release func(), err error) {
 			}
 		}
 	}
-	if d, err := os.Open(dir); err == nil {
+	d, err := os.Open(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return "", release, err
+	}
+	if err == nil {
 		alias := fmt.Sprintf("/proc/self/fd/%d", d.Fd())
 		here, err1 := os.Stat(alias)
 		there, err2 := d.Stat()
