@@ -55,6 +55,7 @@ func TestAStandbyWhosePrimaryLoweredItsWALLevelIsNamed(t *testing.T) {
 	s.Arrived(p)
 
 	level("replica")
+	standby.Follow(t, primary)
 	r := p.Wait(t)
 	require.Equal(t, 4, r.Code, r.Stderr)
 	require.Contains(t, r.Stderr, "OT2033")
@@ -70,6 +71,7 @@ func TestAStandbyWhosePrimaryLoweredItsWALLevelIsNamed(t *testing.T) {
 	require.Contains(t, r.Stderr, "OT2010")
 	require.Contains(t, r.Stderr, "the primary's wal_level is not logical")
 	level("logical")
+	standby.Follow(t, primary)
 	standby.CaughtUp(t, primary)
 	set := s.Outtail.Launch(t, "checkpoint", "set", "-c", s.Outtail.Config, "--pipeline", "orders", "--to", "now", "--reason", "test")
 	require.Eventually(t, func() bool {

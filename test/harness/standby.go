@@ -51,6 +51,14 @@ func StartStandby(t testing.TB, primary *Postgres) *Postgres {
 	return p
 }
 
+// Follow leads a standby to where its primary is now: one that was restarted may have another address in the engine's network.
+func (p *Postgres) Follow(t testing.TB, primary *Postgres) {
+	t.Helper()
+	ip, err := primary.c.ContainerIP(context.Background())
+	require.NoError(t, err)
+	p.Exec(t, "postgres", "ALTER SYSTEM SET primary_conninfo = 'host="+ip+" port=5432 user=postgres password="+RootPassword+" dbname=postgres'", "SELECT pg_reload_conf()")
+}
+
 // Detach ends a standby's replication: what the primary writes from now on it never sees.
 func (p *Postgres) Detach(t testing.TB) {
 	t.Helper()
