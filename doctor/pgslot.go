@@ -26,7 +26,10 @@ func (s *pgSlot) invalid() string {
 }
 
 func (f *pgFacts) judgeSlot(l *list, o *Postgres) {
-	known := l.stored(f.Stored, f.StoredErr, event.Postgres)
+	known := false
+	if !f.judgeElsewhere(l, o) {
+		known = l.stored(f.Stored, f.StoredErr, event.Postgres)
+	}
 	if known && f.Stored.Position.SystemID != "" && f.SystemID != "" && f.Stored.Position.SystemID != f.SystemID {
 		l.add(Error, codeSlotStored, fmt.Sprintf("the stored position is of the server with system identifier %s, this one is %s", f.Stored.Position.SystemID, f.SystemID),
 			"a start stops here: positions of two servers have nothing to do with each other", "connect to the former server, or\n"+setTo("slot"))
@@ -61,6 +64,23 @@ func (f *pgFacts) judgeSlot(l *list, o *Postgres) {
 	if known {
 		f.judgeSlotStored(l, o)
 	}
+}
+
+// judgeElsewhere says that nothing is stored here although there is a slot, which the data_dir of somebody else may belong to. Whether
+// what the slot has confirmed is more than where it was made, the server does not say.
+func (f *pgFacts) judgeElsewhere(l *list, o *Postgres) bool {
+	s := f.Slot
+	if o.NoState == "" || s == nil || s.Confirmed == nil || f.StoredErr != nil || !f.Stored.IsZero() {
+		return false
+	}
+	severity, found := Note, fmt.Sprintf("no position is stored, there is no outtail.db in %s, and the slot %s has confirmed %s", o.NoState, o.Slot, *s.Confirmed)
+	why := "fine before the first start, which goes on where the slot stands; if the pipeline ran before, this is not its data_dir"
+	if s.Active {
+		severity, found = Warning, fmt.Sprintf("no position is stored, there is no outtail.db in %s, and the slot %s is read by process %d (%s)", o.NoState, o.Slot, s.ActivePID, s.Application)
+		why = "who reads it has another data_dir: positions, parked events and the audit are there, and a start from here finds the slot in use"
+	}
+	l.add(severity, codeStored, found, why, "a relative data_dir is looked for from the folder in which the command runs: give it in the one in which outtail is started, or make data_dir absolute")
+	return true
 }
 
 func (f *pgFacts) judgeNoSlot(l *list, o *Postgres, known bool) {

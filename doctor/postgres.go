@@ -30,6 +30,8 @@ type Postgres struct {
 	// Refused is what a start makes of an error of connecting. May be nil.
 	Refused func(error) *event.Fault
 	Stored  Stored
+	// NoState is the absolute data_dir in which there is no state file, "" where there is one.
+	NoState string
 	// Resume asks the server whether a session could go on after the stored position, as a start would: the Safety fault that a
 	// start would end with, or another error where it could not be asked. May be nil.
 	Resume func(context.Context) error

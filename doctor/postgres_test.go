@@ -141,6 +141,12 @@ func TestJudgePostgres(t *testing.T) {
 			f.Tables[0].Columns["occurred_at"] = pgColumn{Type: "timestamp without time zone"}
 		}, one(expectation{Note, codeColumns, "no time zone", ""})},
 		{"a time that is none", func(_ *Postgres, f *pgFacts) { f.Tables[0].Columns["occurred_at"] = pgColumn{Type: "text"} }, one(expectation{Warning, codeColumns, "of type text", ""})},
+		{"no state file, a slot that is read", func(o *Postgres, f *pgFacts) {
+			o.NoState, f.Stored, f.Slot.Active, f.Slot.ActivePID = "/srv/a/data", event.Checkpoint{}, true, 77
+		}, one(expectation{Warning, codeStored, "no outtail.db in /srv/a/data, and the slot outtail_orders is read by process 77", "data_dir"})},
+		{"no state file, a slot", func(o *Postgres, f *pgFacts) { o.NoState, f.Stored = "/srv/a/data", event.Checkpoint{} },
+			one(expectation{Note, codeStored, "no outtail.db in /srv/a/data", "data_dir"})},
+		{"a state file without a position, a slot that is read", func(_ *Postgres, f *pgFacts) { f.Stored, f.Slot.Active = event.Checkpoint{}, true }, nil},
 		{"no slot, a position", func(_ *Postgres, f *pgFacts) { f.Slot = nil }, one(expectation{Error, codeSlot, "any more", "--to now"})},
 		{"no slot, nothing makes one", func(_ *Postgres, f *pgFacts) { f.Slot, f.Stored = nil, event.Checkpoint{} }, one(expectation{Error, codeSlot, "does not exist", "pg_create_logical_replication_slot('outtail_orders', 'pgoutput');"})},
 		{"no slot, earliest", func(o *Postgres, f *pgFacts) {

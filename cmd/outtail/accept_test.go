@@ -61,3 +61,13 @@ func TestAClusterThatChangedWhileItRanIsAcceptedAtOnce(t *testing.T) {
 	}
 	require.Error(t, seen(store, "orders", "OT2034"))
 }
+
+// The audit shows where a pipeline stood when its finding was accepted.
+func TestTheAuditOfAnAcceptanceHasThePosition(t *testing.T) {
+	a := checkpoint.Audit{Action: checkpoint.ActionAccept, Detail: "OT6003"}
+	require.Equal(t, "OT6003", about(a))
+	a.After = &event.Checkpoint{}
+	require.Equal(t, "OT6003", about(a), "nothing was stored")
+	a.After = &event.Checkpoint{Position: event.Position{Kind: event.Postgres, LSN: 0x16B3748}}
+	require.Equal(t, "OT6003: accepted at 0/16B3748", about(a))
+}

@@ -78,6 +78,9 @@ func about(a checkpoint.Audit) string {
 	if a.Detail != "" {
 		parts = append(parts, a.Detail)
 	}
+	if a.Action == checkpoint.ActionAccept && a.After != nil && !a.After.IsZero() {
+		parts = append(parts, "accepted at "+reached(a.After.Position, a.After.Prefix))
+	}
 	return strings.Join(parts, ": ")
 }
 

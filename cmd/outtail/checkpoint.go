@@ -169,11 +169,18 @@ yours, and the audit keeps who made it and why. The server is asked whether it c
 			if err != nil {
 				return err
 			}
+			was, err := store.Load(p.Name)
+			if err != nil {
+				return err
+			}
 			if err := store.Set(ctx, p.Name, cp, ch.by()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.stdout, "pipeline %s begins at %s\n", p.Name, reached(cp.Position, cp.Prefix))
-			return err
+			before := "nothing was stored before"
+			if !was.IsZero() {
+				before = "it stood at " + reached(was.Position, was.Prefix)
+			}
+			return tell(c.stdout, fmt.Sprintf("pipeline %s begins at %s; %s\n", p.Name, reached(cp.Position, cp.Prefix), before))
 		},
 	}
 	ch.flags(c, cmd)

@@ -41,6 +41,7 @@ func (d *deadLetters) prepareReplay(ctx context.Context, p *pipeline.Pipeline, q
 		return faultEditRefused(q.Pipeline, whole, "its row is not in the dead-letter store", "leave it out: outtail dlq skip -c FILE --pipeline "+q.Pipeline+" "+names(whole)+" --reason R")
 	}
 	was := whole.Row[event.Payload]
+	q.Payload = withoutFinalBreak(q.Payload, was.Bytes)
 	whole.Row[event.Payload] = event.Value{Set: true, Bytes: q.Payload}
 	if err := checkEdit(ctx, p, q, whole, was); err != nil {
 		return err
@@ -59,6 +60,17 @@ func (d *deadLetters) prepareReplay(ctx context.Context, p *pipeline.Pipeline, q
 		return whole.Row, nil
 	})
 	return errors.Join(err, letters.Audit(q.audit(checkpoint.ActionEdit, said, checkpoint.OutcomeOf(err), nil)))
+}
+
+// withoutFinalBreak takes away the one line break with which an editor ends a file, where the payload that is kept has none at its end.
+func withoutFinalBreak(b, was []byte) []byte {
+	if bytes.HasSuffix(was, []byte("\n")) {
+		return b
+	}
+	if cut, ok := bytes.CutSuffix(b, []byte("\n")); ok {
+		return bytes.TrimSuffix(cut, []byte("\r"))
+	}
+	return b
 }
 
 // checkEdit says what would refuse the event with its new payload.

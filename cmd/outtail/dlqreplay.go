@@ -30,7 +30,8 @@ func newDLQReplay(c *cli) *cobra.Command {
 one is left, and what was kept behind a delivered one follows it. Events keep their ids; topic, key and format are those that the
 configuration gives now. What is refused again stays where it is. Exit 1 when something was refused.
 
-With --edit the one event that is picked goes with another payload. What its topic would not take, and what is no JSON where the payload
+With --edit the one event that is picked goes with another payload, FILE's bytes; one line break at the end of FILE, as editors put it,
+is left out where the payload that is kept ends without one. What its topic would not take, and what is no JSON where the payload
 that is kept is JSON, is refused before anything is changed (OT0026, exit 2).
 
 Ctrl-C ends the replay; so does outtail dlq stop, from anywhere. What was not delivered until then waits as before.`,

@@ -133,11 +133,15 @@ func storedOf(ctx context.Context, cfg *config.Config, p config.Pipeline) (cp ev
 
 func doctorPostgres(cfg *config.Config, p config.Pipeline, stored doctor.Stored) doctor.Postgres {
 	o := walOptions(p, slog.New(slog.DiscardHandler))
+	none := ""
+	if noState("", cfg) != nil {
+		none = absolute(cfg.DataDir)
+	}
 	return doctor.Postgres{
 		Host: o.Host, Port: o.Port, User: o.User, Password: o.Password, Database: o.Database, TLS: doctor.TLS(o.TLS),
 		Slot: o.Slot, Publication: o.Publication, Tables: o.Tables, Columns: o.Columns, Create: o.Create, FailoverSlot: o.FailoverSlot,
 		Start: o.Start, StartTimeout: cfg.StartTimeout, Refused: func(err error) *event.Fault { return wal.ConnectFault(o, err) },
-		Stored: stored, Resume: func(ctx context.Context) error { return wal.CheckResume(ctx, o, stored) },
+		Stored: stored, NoState: none, Resume: func(ctx context.Context) error { return wal.CheckResume(ctx, o, stored) },
 	}
 }
 

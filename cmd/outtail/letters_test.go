@@ -323,3 +323,18 @@ func TestAReplayIsAskedForByItsName(t *testing.T) {
 	_, err = d.stop(t.Context(), replayQuestion{Pipeline: "orders"})
 	require.Equal(t, "OT0029", event.AsFault(err).Code)
 }
+
+// An editor ends a file with a line break, which is no part of the payload; one that the payload had stays.
+func TestTheLineBreakOfAnEditor(t *testing.T) {
+	for _, c := range []struct{ file, was, want string }{
+		{"{}\n", "{}", "{}"},
+		{"{}\r\n", "{}", "{}"},
+		{"{}\n\n", "{}", "{}\n"},
+		{"{}", "{}", "{}"},
+		{"{}\n", "{\n}\n", "{}\n"},
+		{"\n", "", ""},
+		{"{}\r", "{}", "{}\r"},
+	} {
+		require.Equal(t, c.want, string(withoutFinalBreak([]byte(c.file), []byte(c.was))), "%q for %q", c.file, c.was)
+	}
+}

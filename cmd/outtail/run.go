@@ -35,8 +35,8 @@ func newRun(c *cli) *cobra.Command {
 		Long: `Runs until SIGTERM or SIGINT, then stops reading, waits up to drain_timeout for the broker's acks and saves the position.
 A second signal ends at once. Nothing depends on a clean stop: SIGKILL at any instant loses nothing.
 
-Exit codes: 0 stopped; 1 a pipeline failed; 2 configuration; 3 the source cannot be used; 4 a person must decide;
-5 another process uses data_dir; 130, 143 second signal.`,
+Exit codes: 0 stopped; 1 a pipeline failed; 2 configuration; 3 the source, or the port of admin.listen, cannot be used;
+4 a person must decide; 5 another process uses data_dir; 130, 143 second signal.`,
 		Example: "  outtail run -c outtail.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

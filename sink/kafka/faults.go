@@ -45,7 +45,7 @@ func shellWord(s string) string {
 func unreachable(brokers []string, text string, err error) *event.Fault {
 	return &event.Fault{
 		Code: "OT5001", Class: event.Retry, Op: "reach kafka", Place: strings.Join(brokers, ","), Text: text, Err: err,
-		Hint: "check that the brokers run, that sink.kafka.brokers names them, and that the advertised.listeners they answer with can be reached from here; outtail goes on trying",
+		Hint: "check that the brokers run (one that is only starting hangs up as well, which may read as \"is TLS missing?\": that passes by itself), that sink.kafka.brokers names them, and that the advertised.listeners they answer with can be reached from here; outtail goes on trying",
 	}
 }
 
