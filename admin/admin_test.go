@@ -42,7 +42,7 @@ func ask(method, path string, o Options) *httptest.ResponseRecorder {
 func TestReadyz(t *testing.T) {
 	streaming := PipelineStatus{Name: "orders", State: "streaming", Ready: true}
 	degraded := PipelineStatus{Name: "stock", State: "degraded", Reasons: []Reason{
-		{Code: "OT5003", Text: "topic <stock> is missing", Since: since}, {Code: "OT5001", Text: "broker is down", Since: since},
+		{Code: "OT5003", Text: "topic <stock> is missing", Since: since}, {Code: "OT5001", Text: "broker is down", Since: since, Hint: "start it"},
 	}}
 	cases := []struct {
 		name   string
@@ -54,7 +54,7 @@ func TestReadyz(t *testing.T) {
 		{"a standby is ready whatever its state is called", []PipelineStatus{{Name: "orders", State: "starting", Ready: true}}, 200, `[]`},
 		{"one is not", []PipelineStatus{streaming, degraded}, 503, `[` +
 			`{"pipeline":"stock","code":"OT5003","text":"topic <stock> is missing","since":"2026-03-01T12:00:00Z"},` +
-			`{"pipeline":"stock","code":"OT5001","text":"broker is down","since":"2026-03-01T12:00:00Z"}]`},
+			`{"pipeline":"stock","code":"OT5001","text":"broker is down","since":"2026-03-01T12:00:00Z","hint":"start it"}]`},
 		{"one is not and says no reason", []PipelineStatus{{Name: "orders", State: "starting"}}, 503,
 			`[{"pipeline":"orders","code":"OT7002","text":"the pipeline is starting","since":"2026-03-01T12:00:00Z"}]`},
 		{"none runs yet", nil, 503, `[{"code":"OT7002","text":"no pipeline runs yet","since":"2026-03-01T12:00:00Z"}]`},

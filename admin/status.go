@@ -20,6 +20,7 @@ type PipelineStatus struct {
 type Reason struct {
 	Code  string
 	Text  string
+	Hint  string
 	Since time.Time
 }
 
@@ -32,6 +33,7 @@ type Entry struct {
 	Code     string    `json:"code"`
 	Text     string    `json:"text"`
 	Since    time.Time `json:"since"`
+	Hint     string    `json:"hint,omitempty"`
 }
 
 // unready lists why the process is not ready; nothing where it is. Every pipeline that is not ready has at least one
@@ -46,7 +48,7 @@ func unready(status []PipelineStatus, started time.Time) []Entry {
 			continue
 		}
 		for _, r := range p.Reasons {
-			entries = append(entries, Entry{Pipeline: p.Name, Code: r.Code, Text: r.Text, Since: r.Since.UTC()})
+			entries = append(entries, Entry{Pipeline: p.Name, Code: r.Code, Text: r.Text, Since: r.Since.UTC(), Hint: r.Hint})
 		}
 		if len(p.Reasons) == 0 {
 			entries = append(entries, Entry{Pipeline: p.Name, Code: CodeNotStreaming, Text: "the pipeline is " + p.State, Since: started.UTC()})

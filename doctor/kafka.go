@@ -228,6 +228,9 @@ func kafkaUnreachable(o *Kafka, err error) *Finding {
 		f.Repair = "check tls.enabled, tls.ca and tls.server_name of the sink"
 	default:
 		f.Found = "no broker can be reached" + said
+		if strings.Contains(said, "is TLS missing") { // which is a guess of the client's
+			f.Found += "; a broker that is only starting hangs up like this, too"
+		}
 		f.Repair = "kafka-broker-api-versions.sh --bootstrap-server " + o.Brokers[0]
 		if o.TLS.Enabled || o.SASL.Mechanism != "" {
 			f.Repair += " --command-config CLIENT.properties"

@@ -65,8 +65,12 @@ func (f *Fault) Error() string {
 		}
 	}
 	if f.Err != nil {
-		b.WriteString(": ")
-		b.WriteString(f.Err.Error())
+		b.WriteString(":")
+		text := f.Err.Error()
+		if !strings.HasPrefix(text, "\n") { // a list below needs no blank at the end of its heading
+			b.WriteString(" ")
+		}
+		b.WriteString(text)
 	}
 	return b.String()
 }

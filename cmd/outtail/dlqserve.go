@@ -130,6 +130,7 @@ const (
 // deadLetters does what the commands ask for, in the running process or on the file.
 type deadLetters struct {
 	store *checkpoint.Store
+	log   *slog.Logger // of the running process; nil on the file
 	// pipelines are those that run; none where the file is all there is.
 	pipelines map[string]*pipeline.Pipeline
 
@@ -145,6 +146,13 @@ func newDeadLetters(store *checkpoint.Store, ps []*pipeline.Pipeline) *deadLette
 		d.pipelines[p.Name()] = p
 	}
 	return d
+}
+
+// tell logs, in the running process, what a command did to parked events: counts, and nothing of their content.
+func (d *deadLetters) tell(q *deadAct, command, said string) {
+	if d.log != nil {
+		d.log.Info("a command on parked events ended", "pipeline", q.Pipeline, "command", command, "edited", q.Edit, "operator", q.Operator, "result", said)
+	}
 }
 
 // handles are what the control socket serves.
@@ -347,6 +355,7 @@ func (d *deadLetters) skip(ctx context.Context, q deadAct) (deadSkipped, error) 
 	counts := map[string]int64{"skipped": int64(n)}
 	said := fmt.Sprintf("%d skipped", n)
 	a := deadSkipped{Skipped: n}
+	d.tell(&q, "skip", said)
 	err = errors.Join(err, letters.Audit(q.audit(checkpoint.ActionSkip, said, checkpoint.OutcomeOf(err), counts)))
 	if err == nil {
 		err = d.waiting(q.Pipeline, touched, &a)
@@ -509,6 +518,7 @@ func (d *deadLetters) replay(ctx context.Context, q deadAct) (replayState, error
 		j.result, j.err = p.Replay(running, pipeline.Replay{Select: q.replays, Canary: q.Canary, Rate: q.Rate, Topic: q.Topic})
 		r := j.result
 		said := fmt.Sprintf("%d delivered, %d behind them, %d refused, %d waiting", r.Acked, r.Drained, r.Failed, r.Waiting)
+		d.tell(&q, "replay", said)
 		counts := map[string]int64{"delivered": int64(r.Acked), "behind": int64(r.Drained), "refused": int64(r.Failed), "waiting": int64(r.Waiting)}
 		j.err = errors.Join(j.err, d.store.DeadLetters().Audit(q.audit(checkpoint.ActionReplay, said, checkpoint.OutcomeOf(j.err), counts)))
 	})

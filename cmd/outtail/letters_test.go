@@ -284,12 +284,15 @@ func TestAReplayIsAskedForByItsName(t *testing.T) {
 	p, _, pl := letterBox(t, io.Discard, "127.0.0.1:1", "retention: 0s")
 	require.NoError(t, p.store.DeadLetters().Park(t.Context(), "orders", []event.Parking{letter(0, 0, "a")}))
 	d := newDeadLetters(p.store, []*pipeline.Pipeline{pl})
+	var logged bytes.Buffer
+	d.log = slog.New(slog.NewTextHandler(&logged, nil))
 	all := deadAct{deadFilter: deadFilter{Pipeline: "orders"}}
 	first, err := d.replay(t.Context(), all) // the pipeline does not run, so it ends at once
 	if err != nil {
 		require.Equal(t, "OT6010", event.AsFault(err).Code)
 	}
 	d.wait.Wait()
+	require.Regexp(t, `level=INFO .*pipeline=orders command=replay .*result="0 delivered, `, logged.String())
 	first.Job = d.jobs["orders"].id
 	_, err = d.state(t.Context(), replayQuestion{"orders", first.Job})
 	require.Equal(t, "OT6010", event.AsFault(err).Code)

@@ -158,6 +158,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 		}
 	}
 	letters := newDeadLetters(store, pipelines)
+	letters.log = log
 	defer letters.wait.Wait()
 	for _, pc := range cfg.Pipelines {
 		if keep := pc.DeadLetters.Retention; keep > 0 {
@@ -263,7 +264,7 @@ func statuses(ps []*pipeline.Pipeline) []admin.PipelineStatus {
 		standby := len(why) > 0
 		for _, r := range why {
 			standby = standby && r.Fault.Standby
-			s.Reasons = append(s.Reasons, admin.Reason{Code: r.Fault.Code, Text: r.Fault.Error(), Since: r.Since})
+			s.Reasons = append(s.Reasons, admin.Reason{Code: r.Fault.Code, Text: r.Fault.Error(), Since: r.Since, Hint: r.Fault.Hint})
 		}
 		s.Ready = s.Ready || (standby && state == pipeline.Degraded)
 		out[i] = s

@@ -97,6 +97,8 @@ func (c *config) connection(text string, err error) *event.Fault {
 	// TLS or SASL is missing.
 	case errors.As(err, &first) && c.tls != nil:
 		return c.tlsRefused(err)
+	case errors.As(err, &first):
+		text += "; a broker hung up, as one does that is only starting, or that expects TLS or a login"
 	}
 	// Refused, unknown host, timeout, a broker that starts or stops: tried again, for ever.
 	return unreachable(brokers, text, err)

@@ -75,6 +75,7 @@ func TestOpenSaysWhyNobodyAnswers(t *testing.T) {
 			require.NotContains(t, f.Error(), "wrong")
 			if name == "the broker speaks TLS only" {
 				require.Contains(t, f.Error(), "is TLS missing?")
+				require.Contains(t, f.Error(), "only starting")
 			}
 			require.Error(t, s.Send(context.Background(), sinktest.Message(1, "orders", "a", "x")), "not open")
 		})
