@@ -73,7 +73,10 @@ back (default 0s: not at all), on MySQL and MariaDB as far as the binlogs reach.
 			if entries(all) == 0 {
 				return c.nothing("show the history", cfg, "nothing was stored so far\n")
 			}
-			return c.listHistory(all)
+			if err := c.listHistory(all); err != nil {
+				return err
+			}
+			return c.tellReach(cfg, all)
 		},
 	}
 	c.configFlag(cmd)
@@ -119,4 +122,24 @@ func (c *cli) listHistory(all []pipelineHistory) error {
 		}
 	}
 	return w.Flush()
+}
+
+// tellReach says under the list how much of it Postgres can serve; which entries those are is known to the server alone.
+func (c *cli) tellReach(cfg *config.Config, all []pipelineHistory) error {
+	for _, h := range all {
+		p, err := pipelineNamed(cfg, h.Pipeline)
+		if err != nil {
+			return err
+		}
+		if pg := p.Source.Postgres; pg != nil && len(h.History) > 0 {
+			reach := "rewind_window is off, so most likely none of these"
+			if pg.RewindWindow > 0 || pg.RewindWindowBytes > 0 {
+				reach = "rewind_window is " + window(pg)
+			}
+			if err := tell(c.stderr, fmt.Sprintf("pipeline %s: Postgres serves only what lies behind the slot's confirmed position (%s); rewind --dry-run asks it\n", h.Pipeline, reach)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
