@@ -74,13 +74,16 @@ func noAnswer(path string, err error) error {
 	if f := event.AsFault(err); f != nil {
 		return f
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		return faultEnded(path, err)
-	}
 	if errors.Is(err, fs.ErrPermission) {
 		return faultDenied(path, err)
 	}
-	return faultNoAnswer(path, err)
+	// It did not take the call, or took it and let the time pass. All else is a connection that was there and broke, for which the client
+	// has many words.
+	op, dialling := errors.AsType[*net.OpError](err)
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || dialling && op.Op == "dial" {
+		return faultNoAnswer(path, err)
+	}
+	return faultEnded(path, err)
 }
 
 func dial(ctx context.Context, dir string) (net.Conn, error) {
