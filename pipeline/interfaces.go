@@ -55,7 +55,7 @@ type Sink interface {
 	Send(ctx context.Context, m *event.Message) error
 	// Discard takes messages back that failed, or are held behind one that failed, because they are kept elsewhere now. It
 	// gives those that it let go of: nothing will be answered for them any more. The others are on their way, and are acked or
-	// failed like any. seqs ascend. Not called from within Acks.
+	// failed like any. seqs ascend. Not called from within Acks, nor while Send is: a Send that has no room must not need it to get some.
 	Discard(seqs []uint64) (dropped []uint64)
 	// Flush waits until everything that was sent is acked or failed, or ctx ends.
 	Flush(ctx context.Context) error

@@ -1,6 +1,10 @@
 package pipeline
 
-import "github.com/outtail/outtail/event"
+import (
+	"maps"
+
+	"github.com/outtail/outtail/event"
+)
 
 // verdict is what the dead-letter store means for an event that was just read.
 type verdict uint8
@@ -160,16 +164,70 @@ func (w *window) follow(jobs []keeping, l [2]label, seq uint64) []keeping {
 	return jobs
 }
 
-// handOut numbers an entry that is sent again. Its row may come by meanwhile; see leaving.
-func (w *window) handOut(sl slot) (seq uint64) {
+// handOut numbers an entry that is sent again. Its row may come by meanwhile; see leaving. It is not free to go where something of its volley
+// that it waits behind was refused in the meantime; it is answered then.
+func (w *window) handOut(sl slot) (seq uint64, free bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.behindRefused(sl.replay) {
+		return 0, false
+	}
 	e := sl.replay.entry
 	if k, _ := w.parked.of(e); k != nil && !k.out {
 		k.out, sl.replay.kept = true, k
 		w.out.Add(1)
 	}
-	return w.t.add(sl)
+	return w.t.add(sl), true
+}
+
+// waitsBehind reports, and answers, an entry that waits behind one of its volley that was refused.
+func (w *window) waitsBehind(r *replayed) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.behindRefused(r)
+}
+
+func (w *window) behindRefused(r *replayed) bool {
+	if !r.volley.holds(r) {
+		return false
+	}
+	r.behind.Store(true)
+	r.answer(nil)
+	return true
+}
+
+// stays says that an entry was not handed to the sink, so that nothing of its volley that waits behind it is.
+func (w *window) stays(r *replayed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.volley.stop(r)
+}
+
+// refused gives what is to be taken off the sink's hands together, where it refused an entry that was sent again: that, and what of its volley
+// waits behind it. One after the other would have what the sink holds arrive without it (I3).
+func (w *window) refused(seq uint64) (jobs []keeping) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sl := w.t.find(seq)
+	if sl == nil || sl.replay == nil {
+		return nil
+	}
+	r := sl.replay
+	jobs = append(jobs, keeping{seq: seq, sent: true, lost: true, ev: sl.ev, m: sl.m})
+	// By labels of its own: those of the volley may be from one that was refused behind these, which keeps nothing back that is in front of it.
+	behind := volley{stuck: map[label]bool{}}
+	behind.stop(r)
+	for s := seq + 1; s < w.t.next; s++ {
+		one := w.t.find(s)
+		if one.replay == nil || one.replay.volley != r.volley || !behind.holds(one.replay) {
+			continue
+		}
+		one.replay.behind.Store(true)
+		one.replay.answer(nil)
+		jobs = append(jobs, keeping{seq: s, sent: true, lost: true, ev: one.ev, m: one.m})
+	}
+	maps.Copy(r.volley.stuck, behind.stuck)
+	return jobs
 }
 
 // handedOut says that a replay knows what became of entries, or does not want to know any more.

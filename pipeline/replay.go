@@ -46,9 +46,33 @@ type replayed struct {
 	gone   bool  // its place in the store is empty: it was moved
 	kept   *kept // what the window knows of it while it is out; guarded by the window
 	sent   *slot // what the sink has of it
+	volley *volley
+	behind atomic.Bool // one of its volley that it waits behind is refused: whatever became of it, it has to follow that
 
 	taken    atomic.Bool // an answer has come
 	answered atomic.Bool // and can be read
+}
+
+// volley is what a replay has on its way at once. stuck are the labels of what was refused of it, and of what waits behind that: nothing with
+// one of them is handed to the sink any more (I3). Guarded by the window.
+type volley struct{ stuck map[label]bool }
+
+// holds reports whether a label of an entry is among those, and adds the others if so.
+func (v *volley) holds(r *replayed) bool {
+	if r.entry.Alone || !v.stuck[r.labels[0]] && !v.stuck[r.labels[1]] {
+		return false
+	}
+	v.stop(r)
+	return true
+}
+
+// stop adds the labels of an entry.
+func (v *volley) stop(r *replayed) {
+	for _, l := range r.labels {
+		if l != (label{}) && !r.entry.Alone {
+			v.stuck[l] = true
+		}
+	}
 }
 
 // answer takes the first answer: an ack that is taken back is one of a message that arrived, and is sent again for the order's
@@ -201,6 +225,7 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 		var chunk []*replayed
 		together := map[label]int{}
 		done := make(chan struct{}, replayChunk)
+		shot := &volley{stuck: map[label]bool{}}
 		err := p.opts.DeadLetters.Each(p.opts.Name, from, func(e *event.Parked) error {
 			l := labelsOf(e.Aggregate, e.Topic, e.Key)
 			if len(chunk) == r.most || !e.Alone && (together[l[0]] >= r.burst || together[l[1]] >= r.burst) {
@@ -214,7 +239,7 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 			switch {
 			case e.Alone && wanted, wanted && firstOf(stuck, l) == "":
 				one := *e
-				chunk = append(chunk, &replayed{entry: &one, labels: l, topic: r.topic, done: done})
+				chunk = append(chunk, &replayed{entry: &one, labels: l, topic: r.topic, done: done, volley: shot})
 				for _, x := range l {
 					if x != (label{}) {
 						together[x]++
@@ -268,6 +293,9 @@ func (r *replayPass) waits(ahead string) {
 // send hands a chunk to the sink and waits until all of it is answered.
 func (r *replayPass) send(ctx context.Context, chunk []*replayed, done chan struct{}) error {
 	for _, one := range chunk {
+		if r.p.w.waitsBehind(one) {
+			continue
+		}
 		if err := r.rate.wait(ctx); err != nil {
 			return err
 		}
@@ -322,6 +350,9 @@ func (r *replayPass) close(ctx context.Context, chunk []*replayed, stuck map[lab
 		case !one.answered.Load(): // it was given up
 			stay(refused, one.entry, one.labels)
 		case one.gone:
+			stay(refused, one.entry, one.labels)
+		case one.behind.Load():
+			r.waits(firstOf(refused, one.labels))
 			stay(refused, one.entry, one.labels)
 		case one.fault != nil:
 			r.res.Failed++
@@ -404,9 +435,11 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 	switch {
 	case e == nil || e.Ended != event.Open: // moved or ended meanwhile
 		r.gone = true
+		p.w.stays(r)
 		r.answer(nil)
 		return nil
 	case e.Row == nil:
+		p.w.stays(r)
 		r.answer(faultGone(r.entry))
 		return nil
 	}
@@ -426,12 +459,17 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 		if f == nil {
 			f = faultUnclassified("prepare an event", err)
 		}
+		p.w.stays(r)
 		r.answer(f)
 		return nil
 	}
 	// No transaction: the entry's row has its place in the order of the log already, or the position is behind it.
 	r.sent = &slot{size: ev.Size, topic: m.Topic, sentAt: time.Now().UnixNano(), ev: ev, m: m, replay: r}
-	m.Seq = p.w.handOut(*r.sent)
+	var free bool
+	if m.Seq, free = p.w.handOut(*r.sent); !free {
+		r.sent = nil
+		return nil
+	}
 	if err := p.opts.Sink.Send(ctx, m); err != nil {
 		p.w.settle(m.Seq) // not taken: nothing of it is in the sink
 		return err

@@ -3,6 +3,8 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -275,6 +277,118 @@ func TestARowOfAnotherLogIsNotTakenForAParkedOne(t *testing.T) {
 				require.Empty(t, l.dead.open())
 				require.NoError(t, l.end(false))
 			})
+		})
+	}
+}
+
+// A replay sends many of an aggregate at once. Where one in the middle is refused again, nothing that is behind it arrives without it: what
+// cannot be routed never reaches the sink, and what the sink refuses is taken off its hands together with what it holds behind it.
+func TestAReplayOvertakesNothingThatIsRefusedAgain(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprint("late ", late), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLot(event.Park)
+				defer l.over()
+				l.roomy = true
+				l.route.lose(map[string]bool{"a:0": true})
+				l.start()
+				for n := range 12 {
+					l.log.append(fmt.Sprint("a:", n), fmt.Sprint("b:", n))
+				}
+				pass(time.Second)
+				require.Len(t, l.dead.open(), 12)
+				for _, bad := range []int{4, 8, 9} {
+					v := fmt.Sprint("a:", bad)
+					if late {
+						l.route.lose(nil)
+						l.broker.refuse(v)
+					} else {
+						l.route.lose(map[string]bool{v: true})
+					}
+					res, err := l.w.p.Replay(t.Context(), Replay{})
+					require.NoError(t, err)
+					require.Equal(t, 1, res.Failed)
+					require.NotZero(t, res.Waiting)
+					require.Len(t, l.dead.open(), 12-bad)
+					pass(time.Second)
+					require.Len(t, l.broker.of("a"), bad, "%v", l.broker.of("a"))
+				}
+				l.broker.refuse()
+				l.route.lose(nil)
+				_, err := l.w.p.Replay(t.Context(), Replay{})
+				require.NoError(t, err)
+				l.log.append("a:12")
+				pass(time.Second)
+				require.Len(t, l.broker.of("a"), 13, "each once: %v", l.broker.of("a"))
+				inOrder(t, l.broker.of("a"), 13)
+				require.NoError(t, l.end(false))
+			})
+		})
+	}
+}
+
+// What fails, and what is behind it, is taken off the sink's hands. An event that the loop, or a replay, is about to hand over is among
+// those: it is not handed over when the one in front of it is away already.
+func TestNothingIsHandedOverBehindWhatWasJustTakenBack(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint("replayed ", again), func(t *testing.T) {
+			l := newLot(event.Park)
+			defer l.over()
+			l.roomy = true
+			// Unbuffered, so that a goroutine that gets through one knows where the other one is.
+			refused, discarded := make(chan struct{}), make(chan struct{})
+			armed := atomic.Bool{}
+			l.tuneSink = func() {
+				l.sink.sending = func(m *event.Message) {
+					if v := string(m.Value); !armed.Load() || v != "a:2" {
+						if armed.Load() && v == "a:1" {
+							l.sink.waits(true) // until the next one is on its way, too
+						}
+						return
+					}
+					l.sink.waits(false)
+					<-refused
+					select {
+					case <-discarded: // what must not be
+					case <-time.After(100 * time.Millisecond):
+					}
+				}
+				l.sink.discarded = func() {
+					select {
+					case discarded <- struct{}{}:
+					case <-time.After(time.Millisecond):
+					}
+				}
+			}
+			l.broker.heard = func(v string) {
+				if armed.Load() && v == "a:1" {
+					close(refused)
+				}
+			}
+			parked := func() bool { return slices.Equal(l.dead.open(), []string{"a:1", "a:2", "a:3"}) }
+			if again {
+				l.route.lose(map[string]bool{"a:0": true})
+				l.start()
+				l.log.append("a:0", "a:1", "a:2", "a:3")
+				require.Eventually(t, func() bool { return len(l.dead.open()) == 4 }, time.Minute, time.Millisecond)
+				l.route.lose(nil)
+				l.broker.refuse("a:1")
+				armed.Store(true)
+				_, err := l.w.p.Replay(t.Context(), Replay{})
+				require.NoError(t, err)
+			} else {
+				l.broker.refuse("a:1")
+				armed.Store(true)
+				l.start()
+				l.log.append("a:0", "a:1", "a:2", "a:3")
+			}
+			require.Eventually(t, parked, time.Minute, time.Millisecond)
+			l.broker.refuse()
+			armed.Store(false)
+			_, err := l.w.p.Replay(t.Context(), Replay{})
+			require.NoError(t, err)
+			require.Equal(t, []string{"a:0", "a:1", "a:2", "a:3"}, l.broker.of("a"))
+			require.NoError(t, l.end(false))
 		})
 	}
 }

@@ -40,7 +40,7 @@ func TestARowIsNotPassedWhileItIsOnItsWayOut(t *testing.T) {
 	e := &event.Parked{Tx: "1", Index: 2, Aggregate: "a"}
 	w.parked.load(e, false)
 	require.Nil(t, w.leaving(ev))
-	r := &replayed{entry: e}
+	r := &replayed{entry: e, volley: &volley{}}
 	w.handOut(slot{replay: r})
 	wait := w.leaving(ev)
 	require.NotNil(t, wait)
@@ -55,7 +55,7 @@ func TestARowIsNotPassedWhileItIsOnItsWayOut(t *testing.T) {
 	require.Nil(t, w.leaving(ev))
 	require.Zero(t, w.out.Load())
 	// What the position covers does not come by again.
-	covered := &replayed{entry: &event.Parked{Tx: "0", Aggregate: "b"}}
+	covered := &replayed{entry: &event.Parked{Tx: "0", Aggregate: "b"}, volley: &volley{}}
 	w.parked.load(covered.entry, true)
 	w.handOut(slot{replay: covered})
 	require.Zero(t, w.out.Load())

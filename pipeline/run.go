@@ -137,8 +137,9 @@ func (p *Pipeline) Failed(seq uint64, err error) {
 	case !ok:
 		p.fail(faultHalted("", f.Place, f), seq)
 	case sl.replay != nil:
+		jobs := p.w.refused(seq)
 		sl.replay.answer(f)
-		p.parker.put(keeping{seq: seq, sent: true, lost: true, ev: sl.ev, m: sl.m})
+		p.parker.put(jobs...)
 	default:
 		p.poison(seq, sl.m, sl.ev, f, true)
 	}
