@@ -120,6 +120,7 @@ func failures(cluster *three) []failure {
 			happen: func(c *cell) {
 				c.kafka.AlterTopic(c, c.topic, "min.insync.replicas", "3")
 				cluster.start()[1].Kill(c)
+				c.kafka.InSync(c, c.topic, 2)
 				c.says("OT5001")
 				c.process.Until(c, "reading to wait", func() bool { return c.outtail.Metric(c, "outtail_inflight_events") == 500 })
 				c.session = c.db.Session(c)

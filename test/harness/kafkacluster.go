@@ -74,7 +74,8 @@ func StartKafkaCluster(t testing.TB, n int, env map[string]string) []*Kafka {
 	return all
 }
 
-// InSync waits until every partition of a topic has n replicas in sync.
+// InSync waits until every partition of a topic has n replicas in sync: no fewer and no more, since a cluster believes for some seconds that
+// a broker is there which was killed.
 func (k *Kafka) InSync(t testing.TB, topic string, n int) {
 	t.Helper()
 	adm := k.Admin(t)
@@ -84,7 +85,7 @@ func (k *Kafka) InSync(t testing.TB, topic string, n int) {
 			return false
 		}
 		all := true
-		m.Topics.EachPartition(func(p kadm.PartitionDetail) { all = all && len(p.ISR) >= n })
+		m.Topics.EachPartition(func(p kadm.PartitionDetail) { all = all && len(p.ISR) == n })
 		return all
 	}, Patience, 50*time.Millisecond)
 }

@@ -25,10 +25,11 @@ func TestCheckpointShow(t *testing.T) {
 		s := scene.New(t, &servers, db)
 		shape := regexp.MustCompile(`^\{"version":1,"pipelines":\[\{"pipeline":"orders","saved_at":` + stamp + `,"outtail":"v[^"]+","source":` + sources[db.Kind()] +
 			`,"prefix":null,"sink":\{"kind":"kafka","cluster_id":"[A-Za-z0-9_-]{22}"\},"events":3,"parked":0\}\]\}$`)
+		said := ""
 		show := func() string {
 			r := s.Outtail.Run(t, "checkpoint", "show", "-c", s.Outtail.Config, "--json")
 			require.Equal(t, 0, r.Code, r.Stderr)
-			require.Empty(t, r.Stderr)
+			said = r.Stderr
 			var b bytes.Buffer
 			require.NoError(t, json.Compact(&b, []byte(r.Stdout)))
 			return b.String()
@@ -39,6 +40,7 @@ func TestCheckpointShow(t *testing.T) {
 			return r.Stdout
 		}
 		require.Equal(t, `{"version":1,"pipelines":[]}`, show(), "nothing is stored yet")
+		require.Contains(t, said, "there is no outtail.db in "+s.Outtail.DataDir)
 		require.Regexp(t, `(?m)^orders +never `, table())
 
 		p := s.Start()
@@ -46,6 +48,7 @@ func TestCheckpointShow(t *testing.T) {
 		s.Arrived(p)
 		p.Until(t, "the position behind the events", func() bool { return strings.Contains(show(), `"events":3,`) })
 		require.Regexp(t, shape, show(), "running")
+		require.Empty(t, said)
 		require.Regexp(t, `(?m)^orders .* 3 +0 +kafka `, table())
 		s.Stop(p)
 		require.Regexp(t, shape, show(), "stopped")
