@@ -40,7 +40,7 @@ test-unit: ## unit tests with the race detector: no servers, no network
 test-integration: setup build ## integration and crash tests (RUN=regexp narrows, V=-v prints each)
 	@# All of test/, and the packages whose own tests use servers. Several at a time, of each: they mostly wait.
 	set -a; . $(SERVERS); OUTTAIL_BINARY=$(CURDIR)/bin/outtail; set +a; \
-	$(GO) test $(V) $(if $(RUN),-run '$(RUN)') -count=1 -p 2 -parallel 4 -timeout 25m $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... \
+	$(GO) test $(V) $(if $(RUN),-run '$(RUN)') -count=1 -p 2 -parallel 3 -timeout 40m $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... \
 		| awk '$$1 ~ "/outtail/test/" || /outtail\/test\/harness/ { print $$1 }')
 
 lint: ## golangci-lint (.golangci.yml says why what is off is off)

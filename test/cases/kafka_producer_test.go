@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -166,8 +167,10 @@ func TestB084AMissingTopicIsWaitedForAndNotCreated(t *testing.T) {
 		s.Stop(p)
 	})
 	asked := "t." + harness.Unique()
-	cl := obliging(t).Client(t, kgo.AllowAutoTopicCreation())
-	require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{Topic: asked}).FirstErr(), "the broker does make topics")
+	cl := obliging(t).Client(t, kgo.AllowAutoTopicCreation(), kgo.UnknownTopicRetries(-1))
+	ctx, stop := context.WithTimeout(t.Context(), harness.Patience)
+	defer stop()
+	require.NoError(t, cl.ProduceSync(ctx, &kgo.Record{Topic: asked}).FirstErr(), "the broker does make topics")
 }
 
 // No broker answers when outtail starts: it stays, says so, keeps the source's session without reading ahead, and begins when one of its
