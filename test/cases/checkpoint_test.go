@@ -40,7 +40,7 @@ func TestB092TheSecondProcessOnADataDirEndsAtOnce(t *testing.T) {
 	}
 	t.Run("beside a running one", second)
 	t.Run("beside a frozen one", func(t *testing.T) {
-		p.Signal(t, syscall.SIGSTOP)
+		p.Freeze(t)
 		defer p.Signal(t, syscall.SIGCONT)
 		second(t)
 		// What only asks gives up on it, and says on whom.

@@ -140,7 +140,7 @@ func TestB058AFrozenFirstGivesWayForGood(t *testing.T) {
 		second.Until(t, "a second outtail that waits", func() bool { return strings.Contains(second.Stderr(), "OT2051") })
 		sent := pgNumber(t, db, "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
 		first.Until(t, "the slot behind what was sent, so that nothing of it is sent again", func() bool { return slotLSN(t, db, "confirmed_flush_lsn") >= sent })
-		first.Signal(t, syscall.SIGSTOP)
+		first.Freeze(t)
 		s.Insert(3)
 		s.Arrived(second)
 		session, end := db.Session(t), pgNumber(t, db, "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")

@@ -200,6 +200,27 @@ func (p *Process) Signal(t testing.TB, s syscall.Signal) {
 	require.NoError(t, p.cmd.Process.Signal(s))
 }
 
+// Freeze stops the process and waits until it stands still: until the thread that the kernel chose has taken the signal, which on a loaded
+// machine takes a while, its other threads go on. SIGCONT ends it.
+func (p *Process) Freeze(t testing.TB) {
+	t.Helper()
+	p.Signal(t, syscall.SIGSTOP)
+	require.Eventually(t, func() bool {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		require.NoError(t, err)
+		for _, name := range tasks {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				continue // a thread that has ended
+			}
+			if i := bytes.LastIndexByte(b, ')'); i >= 0 && !bytes.HasPrefix(b[i+1:], []byte(" T")) {
+				return false
+			}
+		}
+		return true // or a system without /proc
+	}, Patience, 5*time.Millisecond)
+}
+
 // Wait waits for the end of the process; one that outlasts Patience fails the test.
 func (p *Process) Wait(t testing.TB) Result {
 	t.Helper()
