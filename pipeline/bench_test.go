@@ -83,7 +83,9 @@ func (p *Pipeline) deliverPlainly(ctx context.Context, b *event.Batch) error {
 			return err
 		}
 		m.ID = idOf(ev)
-		m.Seq = p.w.add(slot{size: ev.Size, tx: ev.Tx, index: ev.Index, flight: f, ev: ev, m: m, topic: m.Topic, sentAt: time.Now().UnixNano()})
+		p.w.mu.Lock()
+		m.Seq = p.w.number(slot{size: ev.Size, tx: ev.Tx, index: ev.Index, flight: f, ev: ev, m: m, topic: m.Topic, sentAt: time.Now().UnixNano()})
+		p.w.mu.Unlock()
 		if err := p.opts.Sink.Send(ctx, m); err != nil {
 			return err
 		}

@@ -43,10 +43,7 @@ type keeping struct {
 func (w *window) enter(sl slot) (seq uint64, v verdict, k kept) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if sl.flight != nil {
-		sl.flight.left++
-	}
-	seq = w.t.add(sl)
+	seq = w.number(sl)
 	if w.parked.idle() {
 		return seq, free, kept{}
 	}
@@ -73,10 +70,7 @@ func (w *window) enter(sl slot) (seq uint64, v verdict, k kept) {
 func (w *window) leaveOut(sl slot) (seq uint64, moves bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if sl.flight != nil {
-		sl.flight.left++
-	}
-	seq = w.t.add(sl)
+	seq = w.number(sl)
 	if w.parked.idle() {
 		return seq, false
 	}

@@ -145,12 +145,17 @@ func (p *Pipeline) lockSending(ctx context.Context, ev *event.Event) error {
 func (p *Pipeline) shutLoop() (open func()) {
 	shut := make(chan struct{})
 	p.shut.Store(&shut)
-	p.sending.Lock()   // what the loop has begun is over
-	p.sending.Unlock() //nolint:staticcheck // SA2001: nothing is to be done in between
+	p.handedOver()
 	return sync.OnceFunc(func() {
 		p.shut.Store(nil)
 		close(shut)
 	})
+}
+
+// handedOver waits until what somebody has begun to hand to the sink is in its hands.
+func (p *Pipeline) handedOver() {
+	p.sending.Lock()
+	p.sending.Unlock() //nolint:staticcheck // SA2001: nothing is to be done in between
 }
 
 // prepare routes and transforms. Where the row itself is damaged it is routed all the same, as far as it can be read, so that

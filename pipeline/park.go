@@ -171,8 +171,7 @@ func (k *parker) write(ctx context.Context, jobs []keeping) bool {
 	if len(sent) > 0 {
 		slices.Sort(sent)
 		// What was numbered when these were chosen may be among them, and not be in the sink's hands yet: it would arrive alone then.
-		p.sending.Lock()
-		p.sending.Unlock() //nolint:staticcheck // SA2001: nothing is to be done in between
+		p.handedOver()
 		for _, seq := range p.opts.Sink.Discard(sent) {
 			p.w.settle(seq)
 		}

@@ -71,10 +71,8 @@ func (w *window) admit(ctx context.Context, size int) error {
 	}
 }
 
-// add numbers an admitted event.
-func (w *window) add(s slot) uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// number gives an admitted event its place. Call it with mu held.
+func (w *window) number(s slot) uint64 {
 	if s.flight != nil {
 		s.flight.left++
 	}

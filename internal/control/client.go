@@ -49,12 +49,12 @@ func Ask(ctx context.Context, dir, name string, request, result any) error {
 		return noAnswer(path, err)
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
 		return noAnswer(path, err)
 	}
 	var a answer
-	if err := json.Unmarshal(b, &a); err != nil || len(b) > maxBody {
+	if err := json.Unmarshal(b, &a); err != nil || len(b) > maxAnswer {
 		return faultFailed(name, "the answer of the running process is not understood")
 	}
 	if a.Fault != nil {

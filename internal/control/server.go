@@ -126,7 +126,7 @@ func router(o ServerOptions, log *slog.Logger) http.Handler {
 			reply(w, log, nil, faultUnknown(name, o.Version))
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 		if err != nil {
 			reply(w, log, nil, faultFailed(name, "the request could not be read"))
 			return

@@ -10,8 +10,12 @@ import (
 // prefix of all requests' paths; the number changes when old and new could misunderstand each other.
 const prefix = "/v1/"
 
-// maxBody bounds requests and answers in bytes. The largest are parked rows, with a third on top for base64, of which limits.row has a say.
-const maxBody = 1 << 30
+// maxRequest and maxAnswer bound bodies in bytes. The largest answers are parked rows, with a third on top for base64, of which limits.row has a
+// say; what is asked is read by the process that runs, whose memory is bounded (I11).
+const (
+	maxRequest = 64 << 20
+	maxAnswer  = 1 << 30
+)
 
 // answer is what a request gets: one of the two.
 type answer struct {
