@@ -400,7 +400,7 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 		moved: c.timeline.Store, standby: f.Recovery, guarded: f.Slot != nil && f.Slot.Failover || p.Create && o.FailoverSlot, timeline: f.Timeline,
 		o: o, names: s.names, cat: u.cat, version: f.Version, base: d, found: c.stopWith,
 		parts: parts, again: make(chan struct{}, 1),
-		at: func() event.LSN { return event.LSN(c.passed.Load()) }, ended: make(chan struct{}),
+		at: func() event.LSN { return event.LSN(c.handed.Load()) }, ended: make(chan struct{}),
 	}
 	c.watch.retained.Store(-1)
 	c.watch.end.Store(uint64(f.End))

@@ -169,9 +169,9 @@ func TestWhatATableHadBeforeItWasAttachedCostsNothingLater(t *testing.T) {
 				from.Accepted = []string{wal.CodeDependsChanged}
 				s = b.open(o, from)
 				require.Equal(t, []string{"1", "2", "4"}, ids(t, s, 3), "the row that the stop told of is the server's loss")
-				cp := s.passed(b.end())
 				f := s.fault()
 				require.Equal(t, wal.CodeRenewed, f.Code)
+				cp := s.checkpoint()
 				require.Equal(t, event.Retry, f.Class)
 				require.NoError(t, s.source.Close())
 				s.reopen(cp)

@@ -213,6 +213,11 @@ func (s *stream) passed(lsn event.LSN) event.Checkpoint {
 		s.batch = b
 		s.drop()
 	}
+	return s.checkpoint()
+}
+
+// checkpoint is the one after everything that was read.
+func (s *stream) checkpoint() event.Checkpoint {
 	cp := s.cp
 	p, d := s.source.Position(s.bound)
 	if d != nil {
@@ -226,13 +231,14 @@ func (s *stream) passed(lsn event.LSN) event.Checkpoint {
 func (s *stream) fault() *event.Fault {
 	s.t.Helper()
 	for {
+		s.drop()
 		b, err := s.read()
 		if err != nil {
 			f := event.AsFault(err)
 			require.NotNil(s.t, f, "%v", err)
 			return f
 		}
-		b.Release()
+		s.batch = b
 	}
 }
 

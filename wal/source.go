@@ -37,6 +37,7 @@ type session struct {
 	stop     context.CancelFunc // of the watcher
 	silence  time.Duration
 	passed   atomic.Uint64 // decoder.at, for Lag
+	handed   atomic.Uint64 // the last bound that was handed over
 	saved    atomic.Int64  // when the position was, microseconds
 	timeline atomic.Uint32 // of what is read; a standby changes it while it streams
 
@@ -124,8 +125,9 @@ func (c *session) ready(now time.Time) bool {
 
 func (c *session) hand(now time.Time) *event.Batch {
 	l := c.load
-	if len(l.batch.Bounds) > 0 {
+	if n := len(l.batch.Bounds); n > 0 {
 		c.idleAt = now
+		c.handed.Store(uint64(l.batch.Bounds[n-1].At))
 	}
 	c.load, c.read.dec.ours = nil, false
 	return &l.batch

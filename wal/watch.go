@@ -24,7 +24,7 @@ type watcher struct {
 	names []name
 	cat   *catalog
 	found func(*event.Fault) // a safety finding
-	at    func() event.LSN   // what the stream has passed
+	at    func() event.LSN   // up to where the stream was handed over
 
 	parts *partitions
 	again chan struct{} // a look is wanted before it is due
