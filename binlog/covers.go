@@ -20,7 +20,7 @@ func (s *Source) LogEnd() event.Position {
 	case s.server.maria:
 		end.GTID = s.server.binlogPos.String()
 	case s.server.gtids:
-		end.GTID = s.server.executed.String()
+		end.GTID = s.server.known().String()
 	}
 	return end
 }

@@ -169,7 +169,7 @@ func (f *facts) bySet(keep bool, stops func(code, text string, to ...string) boo
 		}
 		return f.oldest(), false, nil
 	}
-	if extra := set.minus(f.server.executed); !extra.empty() {
+	if extra := set.minus(f.server.known()); !extra.empty() {
 		var text string
 		own := extra.ofUUID(f.server.uuid) && f.sameServer()
 		if own {

@@ -48,6 +48,7 @@ func TestResumeNeverJumpsSilently(t *testing.T) {
 		{"GTID, our file purged since, nothing lost", facts{stored: mysqlAt(uuidA+":1-90", "binlog.000001", 900), server: on()}, "", uuidA + ":1-90", "", 0, true},
 		{"GTID, another server has all of it", facts{stored: mysqlAt(uuidA+":1-90", "other.000099", 900), server: with(on(), func(s *server) { s.uuid = uuidB })}, "", uuidA + ":1-90", "", 0, false},
 		{"GTID, the server lacks what we read", facts{stored: mysqlAt(uuidA+":1-101", "binlog.000010", 900), server: on()}, codeHistory, "", "", 0, false},
+		{"GTID, the server has what we read in its log, and waits for a replica", facts{stored: mysqlAt(uuidA+":1-101", "binlog.000010", 900), server: with(on(), func(s *server) { s.owned = set(uuidA + ":101-102") })}, "", uuidA + ":1-101", "", 0, true},
 		{"the same, accepted: its own numbers are given out again", facts{stored: mysqlAt(uuidA+":1-101", "binlog.000010", 900), server: on(), accepted: []string{codeHistory}}, "", uuidA + ":1-40", "binlog.000009", 4, false},
 		{"GTID, a promoted replica lacks the last", facts{stored: mysqlAt(uuidA+":1-101", "other.000010", 900), server: with(on(), func(s *server) { s.uuid = uuidB })}, codeHistory, "", "", 0, false},
 		{"the same, accepted", facts{stored: mysqlAt(uuidA+":1-101", "other.000010", 900), server: with(on(), func(s *server) { s.uuid = uuidB }), accepted: []string{codeHistory}}, "", uuidA + ":1-100", "", 0, false},

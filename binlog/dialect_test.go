@@ -88,6 +88,8 @@ func (s *dialectServer) HandleQuery(q string) (*mysql.Result, error) {
 		return rows([]string{"Variable_name", "Value"}, out...)
 	case q == "SELECT @@global.gtid_purged":
 		return rows([]string{"v"}, []any{""})
+	case q == "SELECT @@global.gtid_owned":
+		return rows([]string{"v"}, []any{""})
 	case q == "SELECT @@global.gtid_executed":
 		return rows([]string{"v"}, []any{executed})
 	case q == "SELECT @@global.server_uuid":

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -234,6 +235,37 @@ func parseGTIDSet(text string) (*gtidSet, error) {
 		}
 	}
 	return g, nil
+}
+
+var ownedUUID = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// parseOwned reads gtid_owned: "uuid:12#7:14#9", a number and the thread that owns it, the next UUID behind it or behind a comma. What is
+// not understood is left out.
+func parseOwned(text string) *gtidSet {
+	g := newGTIDSet()
+	text = strings.ToLower(text)
+	at := ownedUUID.FindAllStringIndex(text, -1)
+	for i, where := range at {
+		end := len(text)
+		if i+1 < len(at) {
+			end = at[i+1][0]
+		}
+		var s sid
+		if parseUUID(&s.uuid, text[where[0]:where[1]]) != nil {
+			continue
+		}
+		for f := range strings.SplitSeq(text[where[1]:end], ":") {
+			if isTag(f) {
+				s.tag = f
+				continue
+			}
+			number, _, owned := strings.Cut(f, "#")
+			if n, err := strconv.ParseInt(number, 10, 64); owned && err == nil && n > 0 {
+				g.add(s, n, n)
+			}
+		}
+	}
+	return g
 }
 
 func isTag(f string) bool {

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -150,6 +151,22 @@ func TestMariaDBPosition(t *testing.T) {
 	for _, bad := range []string{"0-1", "a-1-2", "0-1-2,0-1-3", "0-1--2"} {
 		_, err := parseMariaPos(bad)
 		require.Error(t, err, bad)
+	}
+}
+
+func TestOwnedTransactions(t *testing.T) {
+	const a, b = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "12345678-71ca-11e1-9e33-c80aa9429562"
+	for text, want := range map[string]string{
+		"":                                   "",
+		a + ":7#12":                          a + ":7",
+		a + ":7#12:9#3:8#44":                 a + ":7-9",
+		a + ":7#12,\n" + b + ":1#3":          b + ":1," + a + ":7",
+		a + ":7#12" + b + ":1#3":             b + ":1," + a + ":7",
+		strings.ToUpper(a) + ":blue:7#12":    a + ":blue:7",
+		a + ":7#12:what:ever#1:-3#1:5":       a + ":7",
+		"nonsense:1#1," + a[1:] + ":1#1:2#2": "",
+	} {
+		require.Equal(t, want, parseOwned(text).String(), text)
 	}
 }
 

@@ -298,3 +298,33 @@ func TestTwoOfTheSameServerIDAreToldApart(t *testing.T) {
 	b.run(t, "INSERT INTO outbox (payload) VALUES ('1')")
 	require.Equal(t, "1", second.read(t, 1)[0].payload)
 }
+
+// A server that waits for a semi-synchronous replica has written a transaction, and sends it to whoever reads the log, and has not executed
+// it. It is neither lacking then nor of another log.
+func TestATransactionIsReadBeforeItIsExecuted(t *testing.T) {
+	m := harness.StartMySQL(t, harness.MySQLOptions{})
+	b := newBench(t, m)
+	b.run(t, "CREATE TABLE outbox "+outboxColumns)
+	o := b.options(t, "outbox")
+	s := open(t, o, event.Checkpoint{})
+	b.run(t, "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'", "SET GLOBAL rpl_semi_sync_source_timeout = 3600000", "SET GLOBAL rpl_semi_sync_source_enabled = ON")
+	written := make(chan struct{})
+	go func() { // ends when the server waits no longer
+		defer close(written)
+		b.run(t, "INSERT INTO outbox (payload) VALUES ('waits')")
+	}()
+	t.Cleanup(func() { <-written })
+	t.Cleanup(func() { m.Exec(t, "", "SET GLOBAL rpl_semi_sync_source_enabled = OFF") })
+	e := s.read(t, 1)[0]
+	require.Equal(t, "waits", e.payload)
+	require.Equal(t, "0", b.Scalar(t, "", "SELECT GTID_SUBSET('"+e.tx+"', @@global.gtid_executed)"))
+	require.NoError(t, s.Close())
+
+	at := s.cp
+	s = open(t, o, at)
+	require.Equal(t, at.Position.GTID, s.cp.Position.GTID)
+	require.True(t, s.Covers(at.Position, e.tx))
+	require.True(t, s.Covers(s.LogEnd(), e.tx))
+	require.Equal(t, "0", b.Scalar(t, "", "SELECT GTID_SUBSET('"+e.tx+"', @@global.gtid_executed)"), "it still waits")
+	require.NoError(t, s.Close())
+}

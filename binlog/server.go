@@ -22,6 +22,7 @@ type server struct {
 	hidesKeys bool // knows generated invisible primary keys, which the log has and the catalogue may hide
 	foldNames bool // lower_case_table_names
 	executed  *gtidSet
+	owned     *gtidSet // may be nil; see known
 	purged    *gtidSet
 	binlogPos mariaPos
 	// binlogState: of each server in each domain the last GTID in the log, which says whether one that is not the domain's last is there.
@@ -99,6 +100,11 @@ func (s *Source) ask(ctx context.Context, c *conn) (*server, error) {
 		if err != nil {
 			return nil, s.queryFault("read gtid_purged", err)
 		}
+		// Owned before executed: what is neither of both between the two answers is in the second one.
+		owned, err := s.value(ctx, c, "SELECT @@global.gtid_owned")
+		if err != nil {
+			owned = "" // not a MySQL that has it
+		}
 		executed, err := s.value(ctx, c, "SELECT @@global.gtid_executed")
 		if err == nil {
 			sv.executed, err = parseGTIDSet(executed)
@@ -106,6 +112,7 @@ func (s *Source) ask(ctx context.Context, c *conn) (*server, error) {
 		if err != nil {
 			return nil, s.queryFault("read gtid_executed", err)
 		}
+		sv.owned = parseOwned(owned)
 	}
 	q := "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"
 	if sv.maria {
@@ -126,6 +133,18 @@ func (s *Source) ask(ctx context.Context, c *conn) (*server, error) {
 		sv.charsets[int(id)] = name
 	}
 	return sv, nil
+}
+
+// known is what a dump may have sent. A transaction is sent when it is in the log, and is executed when the storage engine has committed it:
+// seconds later, or for ever, where the server waits for a semi-synchronous replica in between. Until then it is owned. The server judges
+// the set that a dump asks for by both, too.
+func (sv *server) known() *gtidSet {
+	if sv.owned == nil {
+		return sv.executed
+	}
+	all := sv.executed.clone()
+	all.union(sv.owned)
+	return all
 }
 
 // endOfLog is the server's current position: file, offset, and the GTID set at exactly that place.
