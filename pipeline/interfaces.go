@@ -40,6 +40,12 @@ type Fenced interface {
 	Fence() context.Context
 }
 
+// Kept is a Source whose server has to see a session, or gives up what it keeps for it (a slot). Lost is asked after Open; it ends, with an
+// *event.Fault as its cause, when the session turns out to be over although nobody reads, since the sink takes nothing.
+type Kept interface {
+	Lost() context.Context
+}
+
 // Lag is how far the source's reader is behind the server; the type is event's, since sources do not import this package.
 type Lag = event.Lag
 

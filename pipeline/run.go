@@ -539,18 +539,24 @@ func (p *Pipeline) open(ctx context.Context, until time.Time, from event.Checkpo
 	return p.opts.Source.Open(ctx, from)
 }
 
-// fenced gives a context that ends as well, with the source's fault as its cause, when the source loses the right to send: also
-// while an event waits for room in the window.
+// fenced gives a context that ends as well, with the source's fault as its cause, when the source loses the right to send, or its
+// session: also while an event waits for room in the window.
 func fenced(ctx context.Context, src Source) (context.Context, func()) {
-	f, ok := src.(Fenced)
-	if !ok {
-		return ctx, func() {}
-	}
-	fence := f.Fence()
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(fence, func() { cancel(context.Cause(fence)) })
+	end := func(with context.Context) func() bool {
+		return context.AfterFunc(with, func() { cancel(context.Cause(with)) })
+	}
+	var stops []func() bool
+	if f, ok := src.(Fenced); ok {
+		stops = append(stops, end(f.Fence()))
+	}
+	if k, ok := src.(Kept); ok {
+		stops = append(stops, end(k.Lost()))
+	}
 	return ctx, func() {
-		stop()
+		for _, stop := range stops {
+			stop()
+		}
 		cancel(nil)
 	}
 }

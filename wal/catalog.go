@@ -394,11 +394,12 @@ type kept struct {
 	// where nothing limits it.
 	status string
 	safe   int64
+	unread bool // no session has it
 }
 
 // retained asks for the end of the log, how much of it the slot keeps, and the slot's health.
 func (c *catalog) retained(ctx context.Context, slot string) (k kept, err error) {
-	r, err := c.one(ctx, `SELECT e.lsn, pg_wal_lsn_diff(e.lsn, s.restart_lsn)::bigint, s.wal_status, s.safe_wal_size
+	r, err := c.one(ctx, `SELECT e.lsn, pg_wal_lsn_diff(e.lsn, s.restart_lsn)::bigint, s.wal_status, s.safe_wal_size, s.active::text
 		FROM (SELECT `+walEnd+` lsn) e LEFT JOIN pg_replication_slots s ON s.slot_name = $1`, slot)
 	if err != nil {
 		return k, err
@@ -406,7 +407,7 @@ func (c *catalog) retained(ctx context.Context, slot string) (k kept, err error)
 	if k.end, err = event.ParseLSN(r[0]); err != nil {
 		return k, err
 	}
-	k.bytes, k.status, k.safe = count(r[1]), r[2], count(r[3])
+	k.bytes, k.status, k.safe, k.unread = count(r[1]), r[2], count(r[3]), r[4] == "false"
 	return k, nil
 }
 

@@ -352,11 +352,11 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 		confirmed = *f.Slot.Confirmed
 	}
 	s.hold.begin(position, confirmed, o.Past)
-	c := &session{
-		position: position,
-		answer:   newAnswerer(conn, every, f.SenderLimit, p.At, s.hold),
-		silence:  2*every + max(f.SenderLimit, time.Minute),
-	}
+	c := &session{position: position, silence: 2*every + max(f.SenderLimit, time.Minute)}
+	lost, lose := context.WithCancelCause(context.Background())
+	c.lost = lost
+	over := func(err error) { lose(faultConnectionLost(o.place()+" slot "+o.Slot, err)) }
+	c.answer = newAnswerer(conn, every, f.SenderLimit, p.At, s.hold, over)
 	dec := newDecoder(o, s.targets(f), p.At, p.Prefix)
 	var stored depends
 	_ = json.Unmarshal(from.Depends, &stored)
@@ -398,7 +398,7 @@ func (s *Source) begin(u *setup, conn net.Conn, from event.Checkpoint, p plan) e
 	}
 	c.watch = &watcher{
 		moved: c.timeline.Store, standby: f.Recovery, guarded: f.Slot != nil && f.Slot.Failover || p.Create && o.FailoverSlot, timeline: f.Timeline,
-		o: o, names: s.names, cat: u.cat, version: f.Version, base: d, found: c.stopWith,
+		o: o, names: s.names, cat: u.cat, version: f.Version, base: d, found: c.stopWith, lost: over,
 		parts: parts, again: make(chan struct{}, 1),
 		at: func() event.LSN { return event.LSN(c.handed.Load()) }, ended: make(chan struct{}),
 	}

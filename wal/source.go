@@ -34,6 +34,7 @@ type session struct {
 	read     *reader
 	answer   *answerer
 	watch    *watcher
+	lost     context.Context    // ends when the session turns out to be over although nobody reads
 	stop     context.CancelFunc // of the watcher
 	silence  time.Duration
 	passed   atomic.Uint64 // decoder.at, for Lag
@@ -227,6 +228,16 @@ func (s *Source) Confirm(p event.Position) {
 		c.answer.confirm(p.LSN)
 		c.saved.Store(time.Now().UnixMicro())
 	}
+}
+
+// Lost implements pipeline.Kept: while the sink takes nothing nobody reads, and that the server takes no answers, or has no session for the
+// slot (a proxy may go on taking answers for it), is how the end is found. A slot without a session is one that the server may give up
+// (idle_replication_slot_timeout).
+func (s *Source) Lost() context.Context {
+	if c := s.shared.Load(); c != nil {
+		return c.lost
+	}
+	return context.Background()
 }
 
 // Lag implements pipeline.Source.

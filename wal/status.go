@@ -46,13 +46,14 @@ type answerer struct {
 	told      atomic.Int64  // when the server was told last that we live, since began
 	moved     chan struct{} // a position was confirmed
 	asked     chan struct{} // the server wants an answer
+	lost      func(error)   // the server does not take what is written
 	done      chan struct{} // closed: say the last position and end
 	ended     chan struct{}
 }
 
-func newAnswerer(conn net.Conn, every, patience time.Duration, at event.LSN, hold *window) *answerer {
+func newAnswerer(conn net.Conn, every, patience time.Duration, at event.LSN, hold *window, lost func(error)) *answerer {
 	a := &answerer{
-		conn: conn, every: every, patience: patience, began: time.Now(), hold: hold,
+		conn: conn, every: every, patience: patience, began: time.Now(), hold: hold, lost: lost,
 		moved: make(chan struct{}, 1), asked: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	a.confirmed.Store(uint64(at))
@@ -100,15 +101,17 @@ func (a *answerer) run() {
 	send := func(reply bool, limit time.Duration) bool {
 		now := time.Since(a.began)
 		if a.overdue() {
+			a.lost(errOverdue)
 			return false
 		}
 		a.conn.SetWriteDeadline(time.Now().Add(limit))
 		buf = statusUpdate(buf[:0], a.hold.held(event.LSN(a.confirmed.Load())), time.Now(), reply)
-		_, err := a.conn.Write(buf)
-		if err == nil {
-			a.told.Store(int64(now))
+		if _, err := a.conn.Write(buf); err != nil {
+			a.lost(err)
+			return false
 		}
-		return err == nil
+		a.told.Store(int64(now))
+		return true
 	}
 	a.told.Store(int64(time.Since(a.began))) // the server begins to wait with the stream
 	regular := time.NewTimer(a.every)
@@ -142,7 +145,7 @@ func (a *answerer) run() {
 			}
 		}
 		if !send(reply, writeLimit) {
-			return // Read sees the closed connection and tells
+			return // Read sees the closed connection, or the pipeline that it is lost
 		}
 		moved, free = false, false
 		gap.Reset(statusGap)

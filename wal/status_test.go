@@ -42,7 +42,7 @@ func readFull(c net.Conn, b []byte) (int, error) {
 func TestTheServerIsToldThatWeLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, server := net.Pipe()
-		a := newAnswerer(ours, 10*time.Second, time.Hour, 100, newWindow(&Options{}))
+		a := newAnswerer(ours, 10*time.Second, time.Hour, 100, newWindow(&Options{}), func(error) {})
 		go a.run()
 		start := time.Now()
 		at, reply, when := said(t, server)
@@ -89,7 +89,7 @@ func TestAServerThatDoesNotReadDoesNotHoldTheEnd(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
 		ours, _ := net.Pipe()
-		a := newAnswerer(ours, time.Second, time.Minute, 100, newWindow(&Options{}))
+		a := newAnswerer(ours, time.Second, time.Minute, 100, newWindow(&Options{}), func(error) {})
 		go a.run()
 		time.Sleep(1500 * time.Millisecond) // it hangs in the write of the first second
 		start := time.Now()
@@ -102,17 +102,17 @@ func TestASessionWhoseProcessStoodStillIsNotOursAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, server := net.Pipe()
 		defer server.Close()
-		a := newAnswerer(ours, 10*time.Second, 30*time.Second, 100, newWindow(&Options{}))
+		a := newAnswerer(ours, 10*time.Second, 30*time.Second, 100, newWindow(&Options{}), func(error) {})
 		time.Sleep(30*time.Second - 1)
 		require.False(t, a.overdue())
 		time.Sleep(1)
 		require.True(t, a.overdue())
-		forever := newAnswerer(ours, 10*time.Second, 0, 100, newWindow(&Options{}))
+		forever := newAnswerer(ours, 10*time.Second, 0, 100, newWindow(&Options{}), func(error) {})
 		time.Sleep(time.Hour)
 		require.False(t, forever.overdue(), "a server that waits for ever")
 
 		// Told in time again and again, it stays ours.
-		a = newAnswerer(ours, 10*time.Second, 30*time.Second, 100, newWindow(&Options{}))
+		a = newAnswerer(ours, 10*time.Second, 30*time.Second, 100, newWindow(&Options{}), func(error) {})
 		go a.run()
 		read := make(chan struct{})
 		go func() { // ends with the connection

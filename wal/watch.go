@@ -13,6 +13,8 @@ import (
 	"github.com/outtail/outtail/event"
 )
 
+var errUnread = errors.New("the server has no session for the slot any more")
+
 // retainedEvery is how often the slot's retained log is asked for.
 const retainedEvery = 10 * time.Second
 
@@ -24,7 +26,10 @@ type watcher struct {
 	names []name
 	cat   *catalog
 	found func(*event.Fault) // a safety finding
+	lost  func(error)        // the session is over
 	at    func() event.LSN   // up to where the stream was handed over
+
+	unread bool // nobody read the slot at the last look
 
 	parts *partitions
 	again chan struct{} // a look is wanted before it is due
@@ -114,6 +119,10 @@ func (w *watcher) look(ctx context.Context) error {
 	}
 	w.end.Store(uint64(k.end))
 	w.retained.Store(k.bytes)
+	if k.unread && w.unread { // twice: the first time what the server said last may still be on its way to us
+		w.lost(errUnread)
+	}
+	w.unread = k.unread
 	if w.base.RenewAt != 0 && w.at() >= w.base.RenewAt {
 		w.found(faultRenewed(w.o.place() + " slot " + w.o.Slot))
 	}

@@ -77,7 +77,9 @@ func TestB050B072TheSessionLivesWhileTheBrokerDoesNotAnswer(t *testing.T) {
 	kafka := harness.StartKafka(t, harness.KafkaOptions{})
 	for _, version := range harness.PostgresVersions() {
 		t.Run("postgres"+version, func(t *testing.T) {
-			db := shop.NewPostgres(t, servers.Postgres(t, version), nil)
+			server := servers.Postgres(t, version)
+			via := harness.NewProxy(t, server.Addr())
+			db := shop.NewPostgres(t, server, via)
 			db.Exec(t, `ALTER DATABASE `+db.DB+` SET wal_sender_timeout = '2s'`)
 			s := scene.New(t, &servers, db)
 			s.UseKafka(kafka)
@@ -97,9 +99,20 @@ func TestB050B072TheSessionLivesWhileTheBrokerDoesNotAnswer(t *testing.T) {
 			now := "SELECT extract(epoch FROM clock_timestamp())::bigint"
 			began := pgNumber(t, db, now)
 			p.Until(t, "longer than the sender's timeout", func() bool { return pgNumber(t, db, now) > began+6 })
+			require.Equal(t, session, db.Session(t), "the session was never lost")
+			// A slot that nobody reads may be given up by the server (18's idle_replication_slot_timeout): the end of the session is found
+			// although nobody reads, and there is a new one before there is a broker.
+			ends := []func(){via.Cut}
+			if version == harness.NewestPostgres() {
+				ends = append(ends, via.Orphan) // one that the network hides is found by what the catalogs say, which takes its time
+			}
+			for _, end := range ends {
+				end()
+				p.Until(t, "another session", func() bool { pid := db.Session(t); return pid != "" && pid != session })
+				session = db.Session(t)
+			}
 			kafka.Unpause(t)
 			s.Arrived(p)
-			require.Equal(t, session, db.Session(t), "the session was never lost")
 			require.LessOrEqual(t, p.PeakRSS(t), int64(400<<20))
 			for _, r := range s.Seen[1:] {
 				sum := fmt.Sprintf("%x", md5.Sum([]byte(scene.Header(r, "id"))))

@@ -29,6 +29,7 @@ type Proxy struct {
 type proxied struct {
 	client, server net.Conn
 	cut, halved    bool // closed; closed in one direction
+	orphaned       bool // the server's side is closed
 }
 
 // NewProxy starts a proxy before target (host:port); it ends with the test.
@@ -78,6 +79,17 @@ func (p *Proxy) Cut() {
 	defer p.mu.Unlock()
 	for c := range p.conns {
 		p.end(c)
+	}
+}
+
+// Orphan ends the server's sides of all connections. The clients' stay open, and take what is written: a forwarder that could not pass on
+// all that the server said does not tell that it is gone.
+func (p *Proxy) Orphan() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.orphaned = true
+		_ = c.server.Close()
 	}
 }
 
@@ -176,7 +188,14 @@ func (p *Proxy) copy(x *proxied, to, from net.Conn) {
 		for p.stalled && !x.cut {
 			p.changed.Wait()
 		}
+		orphaned := x.orphaned
 		p.mu.Unlock()
+		if orphaned && from == x.client && err == nil {
+			continue
+		}
+		if orphaned && from == x.server {
+			return
+		}
 		if n > 0 {
 			if _, werr := to.Write(buf[:n]); werr != nil {
 				err = werr
