@@ -79,13 +79,18 @@ func TestOneRefusedBatchOfSeveralKeepsNobodyElse(t *testing.T) {
 	r.Discard([]uint64{31})
 	r.flush()
 	require.Equal(t, 89, r.ledger.Acks())
-	byPartition := map[int32][]string{}
-	for _, rec := range consume(t, c.ListenAddrs(), "orders") {
-		byPartition[rec.Partition] = append(byPartition[rec.Partition], string(rec.Value))
-	}
-	for p, got := range byPartition {
+	for p, got := range byPartition(t, c, "orders") {
 		require.True(t, slices.IsSorted(slices.Compact(got)), "partition %d: %v", p, got)
 	}
+}
+
+func byPartition(t *testing.T, c *kfake.Cluster, topic string) map[int32][]string {
+	t.Helper()
+	all := map[int32][]string{}
+	for _, rec := range consume(t, c.ListenAddrs(), topic) {
+		all[rec.Partition] = append(all[rec.Partition], string(rec.Value))
+	}
+	return all
 }
 
 func TestAnIdleSinkTellsThatItsLoginIsRefused(t *testing.T) {

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 
@@ -44,14 +45,18 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// blockProduce keeps all produce requests waiting until it is told otherwise.
-func blockProduce(c *kfake.Cluster) (unblock func()) {
+// blockProduce keeps all produce requests, or those to these brokers, waiting until it is told otherwise.
+func blockProduce(c *kfake.Cluster, nodes ...int32) (unblock func()) {
 	open := make(chan struct{})
 	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		select {
 		case <-open:
 			c.DropControl()
 		default:
+			if len(nodes) > 0 && !slices.Contains(nodes, c.CurrentNode()) {
+				c.KeepControl()
+				return nil, nil, false
+			}
 			c.SleepControl(func() { <-open })
 		}
 		return nil, nil, false

@@ -31,7 +31,7 @@
 // client is failing what it had is sent as if nothing had happened. The naive design, everything to the client at once, put new
 // events before failed ones in one of fifty random runs of TestNothingIsLostOrReordered…; a turn that may be written before it
 // is complete (conn.go) in one of two hundred. It costs up to one round trip where events of a partition follow each other
-// faster than that, and gives larger batches.
+// faster than that, and gives larger batches. While little is unacked, partitions go together (convoy.go).
 //
 // # Three ways out of a failed promise
 //

@@ -477,14 +477,16 @@ func TestAPartitionTakesTurnsWithItself(t *testing.T) {
 	to(2, 0)
 	to(3, 1)
 	to(4, 0)
-	r.mu.Lock()
-	parts := r.topics["orders"].parts
-	flying, waiting := parts[0].flying, len(parts[0].queue)
-	elsewhere := parts[1].flying
-	r.mu.Unlock()
+	look := func() (flying, waiting, elsewhere int) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		parts := r.topics["orders"].parts
+		return parts[0].flying, len(parts[0].queue), parts[1].flying
+	}
+	require.Eventually(t, func() bool { _, _, elsewhere := look(); return elsewhere == 1 }, patience, time.Millisecond, "other partitions do not wait for this one")
+	flying, waiting, _ := look()
 	require.Equal(t, 1, flying, "what the client has of a partition must be answered before it gets more")
 	require.Equal(t, 2, waiting)
-	require.Equal(t, 1, elsewhere, "other partitions do not wait")
 	unblock()
 	r.flush()
 	require.Equal(t, 5, r.ledger.Acks())

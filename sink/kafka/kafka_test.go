@@ -115,7 +115,7 @@ func (r *rig) calmed() {
 
 func quick(s *Sink) {
 	s.pace = pace{
-		lookMin: 5 * time.Millisecond, lookMax: 40 * time.Millisecond, tick: 5 * time.Millisecond, stall: 100 * time.Millisecond, cluster: time.Hour, refresh: time.Hour,
+		lookMin: 5 * time.Millisecond, lookMax: 40 * time.Millisecond, tick: 5 * time.Millisecond, stall: 100 * time.Millisecond, cluster: time.Hour, refresh: time.Hour, gather: gatherFor,
 		metadata: 10 * time.Millisecond, retry: func(int) time.Duration { return 5 * time.Millisecond },
 	}
 }

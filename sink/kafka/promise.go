@@ -19,7 +19,11 @@ func (s *Sink) done(e *entry, err error) {
 	case err == nil:
 		s.acked(e)
 		if p.flying == 0 && len(p.queue) > 0 {
-			s.turn(t, p)
+			if s.flying == 0 || s.gathers(t) {
+				s.gather(t, p)
+			} else {
+				s.turn(t, p)
+			}
 		}
 	default:
 		s.broke(e, err)
@@ -28,6 +32,7 @@ func (s *Sink) done(e *entry, err error) {
 		t.kick() // a tender may wait for this
 	}
 	if s.flying == 0 {
+		s.depart()
 		s.notify()
 	}
 }

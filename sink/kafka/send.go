@@ -154,21 +154,32 @@ func (s *Sink) hold(e *entry) {
 // queue gives a message its partition, and hands it over if it is the partition's turn: nothing is handed over while something
 // of the partition is flying. The client fails all that is buffered for a partition and at once takes more, so what is handed
 // over between a failure and its promise would overtake what failed (I3). Batches are what gathers while the last ones fly.
-// Call it with mu held; the topic is open.
+// While little is on its way, partitions go together, see convoy. Call it with mu held; the topic is open.
 func (s *Sink) queue(e *entry) {
 	t := e.t
 	e.part = t.partition(e.m)
 	p := &t.parts[e.part]
-	if p.flying > 0 {
-		e.state = queued
-		p.queue = append(p.queue, e)
+	gathers := p.flying == 0 && s.gathers(t)
+	if p.flying == 0 && len(p.queue) == 0 && !gathers {
+		s.hand(e)
 		return
 	}
-	s.hand(e)
+	e.state = queued
+	p.queue = append(p.queue, e)
+	switch {
+	case p.flying > 0:
+	case !gathers:
+		s.turn(t, p)
+	case len(p.queue) == 1:
+		s.gather(t, p)
+	}
 }
 
 // turn hands over what waited for a partition's turn. Call it with mu held; the topic is open.
 func (s *Sink) turn(t *topic, p *part) {
+	if s.over || s.closed {
+		return
+	}
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	n := t.turn.take(p.queue)

@@ -48,6 +48,7 @@ type Sink struct {
 	bytes   int64
 	waiting int // entries that are held
 	flying  int // entries that are flying
+	convoy  convoy
 	acks    uint64
 	fault   *event.Fault // the first Failed, or what ended the sink
 	over    bool         // the cluster changed: nothing is sent any more
@@ -71,7 +72,7 @@ type Sink struct {
 
 // pace holds the times, so that tests need not wait.
 type pace struct {
-	lookMin, lookMax, tick, stall, cluster, refresh time.Duration
+	lookMin, lookMax, tick, stall, cluster, refresh, gather time.Duration
 
 	metadata time.Duration           // the client's shortest time between metadata requests
 	retry    func(int) time.Duration // the client's backoff; nil is its own, 250 ms to 5 s with jitter
@@ -89,11 +90,13 @@ func New(o Options) (*Sink, error) {
 		changed:    make(chan struct{}),
 		conditions: make(map[string]bool),
 		pace: pace{
-			lookMin: lookPause, lookMax: lookPauseMax, tick: time.Second, stall: stallAfter, cluster: clusterEvery, refresh: refreshEvery,
+			lookMin: lookPause, lookMax: lookPauseMax, tick: time.Second, stall: stallAfter, cluster: clusterEvery, refresh: refreshEvery, gather: gatherFor,
 			metadata: 500 * time.Millisecond,
 		},
 	}
 	s.hooks.init(c)
+	s.convoy.late = time.AfterFunc(time.Hour, s.departLate)
+	s.convoy.late.Stop() // until something gathers
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
