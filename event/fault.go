@@ -75,6 +75,14 @@ func (f *Fault) Error() string {
 	return b.String()
 }
 
+// ShellWord quotes what a shell would not take as one word as it stands: hints hold commands, and those are there to be copied.
+func ShellWord(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._-@") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // Unwrap gives the cause.
 func (f *Fault) Unwrap() error { return f.Err }
 

@@ -35,6 +35,27 @@ func halted(id, place, why, instead string, cause error) *event.Fault {
 	}
 }
 
+// parkedHint says what mends an event that is parked, and then how it is looked at and sent. An entry's number may change when it is read
+// again, so it is named by its id where it has one.
+func parkedHint(mend, pipeline, id string, number int64) string {
+	which := fmt.Sprintf("--number %d", number)
+	if id != "" {
+		which = "--id " + event.ShellWord(id)
+	}
+	of := " -c FILE --pipeline " + pipeline + " " + which
+	hint := "send it, and what waits behind it, again: outtail dlq replay" + of + " --reason R; or look at it: outtail dlq show" + of
+	if mend != "" {
+		hint = mend + "; then " + hint
+	}
+	return hint
+}
+
+// waitingHint says what becomes of parked events that nobody looks after.
+func waitingHint(pipeline string) string {
+	of := " -c FILE --pipeline " + pipeline
+	return "outtail dlq list" + of + " shows them; mend what it names, then: outtail dlq replay" + of + " --all --reason R (or leave them out for good: outtail dlq skip)"
+}
+
 // CodeOtherCluster is the finding of a start that meets another cluster than the one that acknowledged the stored position.
 const CodeOtherCluster = "OT6003"
 

@@ -33,7 +33,7 @@ func (p *Pipeline) monitor(ctx context.Context) {
 				o.DeadLetters(name, open, since)
 				if waits.over(since) {
 					p.log.Warn("parked events wait for a person", "events", open, "oldest", since.Round(time.Second).String(),
-						"hint", "outtail dlq list -c FILE shows them; mend what it names and replay, or skip")
+						"hint", waitingHint(name))
 				}
 			}
 			p.mu.Lock()

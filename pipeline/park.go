@@ -155,7 +155,7 @@ func (k *parker) write(ctx context.Context, jobs []keeping) bool {
 	for i := range jobs {
 		if f := jobs[i].fault; f != nil {
 			p.opts.Observer.Parked(p.opts.Name, f.Code, 1)
-			p.log.Warn("parked", "code", f.Code, "place", placeOf(jobs[i].ev), "id", jobs[i].m.ID, "alone", jobs[i].alone, "text", f.Error(), "hint", f.Hint)
+			p.log.Warn("parked", "code", f.Code, "place", placeOf(jobs[i].ev), "id", jobs[i].m.ID, "alone", jobs[i].alone, "text", f.Error(), "hint", parkedHint(f.Hint, p.opts.Name, jobs[i].m.ID, jobs[i].order))
 		} else if !jobs[i].lost && !jobs[i].moves {
 			p.opts.Observer.Parked(p.opts.Name, reasonBehind, 1)
 		}

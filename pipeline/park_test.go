@@ -1,8 +1,11 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -129,7 +132,16 @@ func (d *fakeDead) Tried(_ context.Context, _ string, order int64, f *event.Faul
 	return nil
 }
 
-func (d *fakeDead) Oldest(string) time.Time { return time.Time{} }
+func (d *fakeDead) Oldest(string) (oldest time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.all {
+		if e.Ended == event.Open && (oldest.IsZero() || e.ParkedAt.Before(oldest)) {
+			oldest = e.ParkedAt
+		}
+	}
+	return oldest
+}
 
 func (d *fakeDead) Mirrored(_ context.Context, _ string, orders []int64) error {
 	d.mu.Lock()
@@ -255,6 +267,7 @@ type lot struct {
 	roomy    bool   // many replayed events have room at once
 	tuneSink func() // looks at the sink of each process before it begins
 
+	said   io.Writer                   // the log of the processes; nil: nobody reads it
 	rate   float64                     // max_rate of the processes
 	tables string                      // what the source selects
 	source atomic.Pointer[event.Fault] // what the source answers; nil: it opens
@@ -289,6 +302,9 @@ func (l *lot) start() {
 	l.w = start(&fakeSource{log: l.log, batchRows: 3, openErr: open, gate: l.gate, selection: l.tables}, &fakeSink{}, l.store, func(o *Options) {
 		o.Sink, o.DeadLetters, o.Router, o.Transformer = strict, l.dead, l.route, l.route
 		o.DrainTimeout, o.MaxRate = time.Second, l.rate
+		if l.said != nil {
+			o.Log = slog.New(slog.NewTextHandler(l.said, nil))
+		}
 		if l.roomy {
 			o.InFlightBytes = 1 << 20
 		}
@@ -363,6 +379,28 @@ func TestAParkedEventKeepsItsAggregateAndNobodyElse(t *testing.T) {
 		inOrder(t, l.broker.of("a"), 6)
 		require.NoError(t, l.end(false))
 	})
+}
+
+// What is parked is told with the commands that look at it and send it, each time that it is told.
+func TestParkedEventsAreToldWithTheirCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		l := newLot(event.Park)
+		defer l.over()
+		l.said = &said
+		l.broker.refuse("a:1")
+		l.log.append("a:1", "a:2")
+		l.start()
+		pass(time.Second)
+		pass(61 * time.Minute)
+		require.NoError(t, l.end(false))
+		require.Equal(t, 1, strings.Count(said.String(), "msg=parked "), "what only waits behind it is not told")
+		require.Contains(t, said.String(), "outtail dlq replay -c FILE --pipeline p --id a:1 --reason R; or look at it: outtail dlq show -c FILE --pipeline p --id a:1")
+		require.Regexp(t, `msg="parked events wait for a person" .*hint="outtail dlq list -c FILE --pipeline p shows them; .*outtail dlq replay -c FILE --pipeline p --all --reason R`, said.String())
+	})
+	require.Equal(t, "raise it; then send it, and what waits behind it, again: outtail dlq replay -c FILE --pipeline p --id 'it'\\''s one' --reason R; or look at it: outtail dlq show -c FILE --pipeline p --id 'it'\\''s one'",
+		parkedHint("raise it", "p", "it's one", 7))
+	require.Contains(t, parkedHint("", "p", "", 7), "outtail dlq show -c FILE --pipeline p --number 7")
 }
 
 func TestPoliciesOfOneEvent(t *testing.T) {

@@ -199,7 +199,11 @@ func newDLQList(c *cli) *cobra.Command {
 			}
 			if asJSON {
 				all := []deadEntry{}
-				if err := pick.each(cmd.Context(), cfg, names, false, func(e *deadEntry) error { all = append(all, *e); return nil }); err != nil {
+				if err := pick.each(cmd.Context(), cfg, names, false, func(e *deadEntry) error {
+					e.Hint = c.complete(e.Hint, e.Pipeline)
+					all = append(all, *e)
+					return nil
+				}); err != nil {
 					return err
 				}
 				if err := c.printJSON(all); err != nil || len(all) > 0 {
@@ -264,7 +268,7 @@ func newDLQShow(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show -c FILE (--id ID | --number NUMBER)",
 		Short: "Show one parked event",
-		Long:  "Shows what is known of it. Its payload, headers and key, which may be confidential, are shown with --payload only.",
+		Long:  "Shows what is known of it. Its payload, headers and key, which may be confidential, are shown with --payload only; what is no UTF-8 is\nshown as base64:… then.",
 		Example: `  outtail dlq show -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01
   outtail dlq show -c outtail.yaml --id 5f0c3a52-5d8c-4a8f-9d7e-0c1f5f6f7a01 --payload`,
 		Args: cobra.NoArgs,
@@ -275,6 +279,7 @@ func newDLQShow(c *cli) *cobra.Command {
 			}
 			all := []shownEntry{}
 			err = pick.each(cmd.Context(), cfg, names, true, func(e *deadEntry) error {
+				e.Hint = c.complete(e.Hint, e.Pipeline)
 				all = append(all, show(e, payload))
 				return nil
 			})
@@ -298,16 +303,17 @@ func newDLQShow(c *cli) *cobra.Command {
 	return cmd
 }
 
-// shownEntry is an entry whose row is text where it is text.
+// shownEntry is an entry whose key and row are text where they are text, and else base64, which is said in front of it.
 type shownEntry struct {
 	deadEntry
+	Key *string            `json:"key,omitempty"`
 	Row map[string]*string `json:"row"`
 }
 
 func show(e *deadEntry, payload bool) shownEntry {
 	s := shownEntry{deadEntry: *e, Row: map[string]*string{}}
-	if !payload {
-		s.Key = nil
+	if payload && e.Key != nil {
+		s.Key = shownText(e.Key)
 	}
 	for role, v := range e.Row {
 		secret := role == event.Payload.String() || role == event.Headers.String() || role == event.Key.String()
@@ -317,15 +323,19 @@ func show(e *deadEntry, payload bool) shownEntry {
 		case secret && !payload:
 			text := fmt.Sprintf("(%d bytes)", len(*v))
 			s.Row[role] = &text
-		case utf8.Valid(*v):
-			text := string(*v)
-			s.Row[role] = &text
 		default:
-			text := "base64:" + base64.StdEncoding.EncodeToString(*v)
-			s.Row[role] = &text
+			s.Row[role] = shownText(*v)
 		}
 	}
 	return s
+}
+
+func shownText(b []byte) *string {
+	text := string(b)
+	if !utf8.Valid(b) {
+		text = "base64:" + base64.StdEncoding.EncodeToString(b)
+	}
+	return &text
 }
 
 // act fills in who does something to what is picked, and why.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/outtail/outtail/checkpoint"
@@ -130,11 +129,7 @@ func names(e *event.Parked) string {
 	if e.ID == "" {
 		return number
 	}
-	id := e.ID
-	if strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-") != "" {
-		id = "'" + strings.ReplaceAll(id, "'", `'\''`) + "'"
-	}
-	return "--id " + id + " " + number
+	return "--id " + event.ShellWord(e.ID) + " " + number
 }
 
 // editMost is how many events a refusal names.

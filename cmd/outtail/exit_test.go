@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,7 +54,28 @@ func TestExactCommands(t *testing.T) {
 	require.Equal(t, "start it (outtail run -c /etc/outtail/shop.yaml): outtail dlq list -c /etc/outtail/shop.yaml\n --pipeline PAYMENTS",
 		c.complete("start it (outtail run -c FILE): outtail dlq list -c FILE\n --pipeline PAYMENTS", "orders"), "wherever they stand, and nothing but them")
 
+	spaced := &cli{configFile: "/etc/out tail/it's.yaml"}
+	require.Equal(t, `outtail dlq list -c '/etc/out tail/it'\''s.yaml' --pipeline orders`, spaced.complete("outtail dlq list -c FILE --pipeline P", "orders"))
+
 	var b bytes.Buffer
 	printHints(&b, errors.Join(c.exact(f, "orders"), silent{f}))
 	require.Equal(t, "OT6003: "+want+"\n", b.String(), "what was told already is not told again")
+}
+
+// TestCommandsInTheLog: a line's hint has the file and the pipeline of whoever speaks, and everything else is as it was said.
+func TestCommandsInTheLog(t *testing.T) {
+	var b bytes.Buffer
+	c := &cli{configFile: "shop.yaml"}
+	log := slog.New(exactHandler{Handler: slog.NewTextHandler(&b, nil), complete: c.complete, pipeline: "only"})
+	line := func(log *slog.Logger, args ...any) string {
+		b.Reset()
+		log.Warn("held up", args...)
+		return b.String()
+	}
+	const hint, text = "outtail dlq list -c FILE --pipeline P", "what -c FILE says"
+	require.Contains(t, line(log, "text", text, "hint", hint), `text="what -c FILE says" hint="outtail dlq list -c shop.yaml --pipeline only"`)
+	require.Contains(t, line(log.With("pipeline", "orders").With("x", 1), "hint", hint), `pipeline=orders x=1 hint="outtail dlq list -c shop.yaml --pipeline orders"`)
+	require.Contains(t, line(log.With("pipeline", "orders"), "hint", hint, "pipeline", "late"), `-c shop.yaml --pipeline late"`)
+	require.Contains(t, line(log.With("pipeline", "orders").WithGroup("g"), "hint", hint), `g.hint="outtail dlq list -c shop.yaml --pipeline orders"`)
+	require.Contains(t, line(log, "text", text), `text="what -c FILE says"`)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -340,4 +341,29 @@ func TestTheLineBreakOfAnEditor(t *testing.T) {
 	} {
 		require.Equal(t, c.want, string(withoutFinalBreak([]byte(c.file), []byte(c.was))), "%q for %q", c.file, c.was)
 	}
+}
+
+// What is shown for people is text where it is text, and says so where it is not; nothing of it is shown unless asked for.
+func TestAShownEntryIsText(t *testing.T) {
+	text := func(b []byte) *[]byte { return &b }
+	e := deadEntry{Pipeline: "orders", ID: "1", Key: []byte("ключ-7"), Row: map[string]*[]byte{
+		"payload": text([]byte{0xff}), "headers": nil, "aggregate_id": text([]byte("7")),
+	}}
+	encode := func(payload bool) string {
+		b, err := json.Marshal(show(&e, payload))
+		require.NoError(t, err)
+		return string(b)
+	}
+	require.Contains(t, encode(true), `"key":"ключ-7","row":{"aggregate_id":"7","headers":null,"payload":"base64:/w=="}`)
+	require.NotContains(t, encode(false), "key")
+	require.Contains(t, encode(false), `"payload":"(1 bytes)"`)
+	e.Key = []byte{0xfe, 0xff}
+	require.Contains(t, encode(true), `"key":"base64:/v8="`)
+	e.Key = []byte{}
+	require.Contains(t, encode(true), `"key":""`)
+	e.Key = nil
+	require.NotContains(t, encode(true), "key", "a message without a key")
+	kept, err := json.Marshal(deadEntry{Key: []byte("7")})
+	require.NoError(t, err)
+	require.Contains(t, string(kept), `"key":"Nw=="`, "dlq export is bytes, as it was")
 }

@@ -66,17 +66,17 @@ func (c *cli) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log := newLogger(c.stderr, cfg.Log.Level, cfg.Log.Format)
+	name := "P"
+	if len(cfg.Pipelines) == 1 {
+		name = cfg.Pipelines[0].Name
+	}
+	log := slog.New(exactHandler{Handler: newLogger(c.stderr, cfg.Log.Level, cfg.Log.Format).Handler(), complete: c.complete, pipeline: name})
 	for _, w := range cfg.Warnings {
 		log.Warn("configuration", "code", w.Code, "finding", w.String())
 	}
 	ctx, stopSignals := c.signals(ctx, log)
 	defer stopSignals()
 	if err := c.serve(ctx, cfg, log); err != nil {
-		name := "P"
-		if len(cfg.Pipelines) == 1 {
-			name = cfg.Pipelines[0].Name
-		}
 		c.tellFailure(cfg, log, c.exact(err, name))
 		return silent{err}
 	}
@@ -236,7 +236,7 @@ func (c *cli) listen(cfg *config.Config, letters *deadLetters, m *metrics.Metric
 	}
 	adm, err := admin.Serve(admin.Options{
 		Listen: cfg.Admin.Listen, Version: version, Metrics: m.Handler(), Logger: log,
-		Status: func() []admin.PipelineStatus { return statuses(ps) },
+		Status: func() []admin.PipelineStatus { return c.statuses(ps) },
 	})
 	closing := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -256,7 +256,7 @@ func (c *cli) listen(cfg *config.Config, letters *deadLetters, m *metrics.Metric
 }
 
 // statuses is what /readyz says: ready is who streams, or waits as a standby.
-func statuses(ps []*pipeline.Pipeline) []admin.PipelineStatus {
+func (c *cli) statuses(ps []*pipeline.Pipeline) []admin.PipelineStatus {
 	out := make([]admin.PipelineStatus, len(ps))
 	for i, p := range ps {
 		state, _, why := p.State()
@@ -264,7 +264,7 @@ func statuses(ps []*pipeline.Pipeline) []admin.PipelineStatus {
 		standby := len(why) > 0
 		for _, r := range why {
 			standby = standby && r.Fault.Standby
-			s.Reasons = append(s.Reasons, admin.Reason{Code: r.Fault.Code, Text: r.Fault.Error(), Since: r.Since, Hint: r.Fault.Hint})
+			s.Reasons = append(s.Reasons, admin.Reason{Code: r.Fault.Code, Text: r.Fault.Error(), Since: r.Since, Hint: c.complete(r.Fault.Hint, p.Name())})
 		}
 		s.Ready = s.Ready || (standby && state == pipeline.Degraded)
 		out[i] = s
@@ -296,7 +296,10 @@ func (c *cli) exact(err error, name string) error {
 
 // complete puts them into one text.
 func (c *cli) complete(text, pipeline string) string {
-	text = placeholderFile.ReplaceAllLiteralString(text, " -c "+c.configFile)
+	if c.configFile == "" {
+		return text
+	}
+	text = placeholderFile.ReplaceAllLiteralString(text, " -c "+event.ShellWord(c.configFile))
 	return placeholderPipeline.ReplaceAllLiteralString(text, " --pipeline "+pipeline)
 }
 

@@ -26,19 +26,11 @@ func (c *config) server() string {
 func (c *config) principal() string {
 	switch {
 	case c.SASL.Mechanism != "":
-		return shellWord("User:" + c.SASL.User)
+		return event.ShellWord("User:" + c.SASL.User)
 	case c.TLS.Enabled && c.TLS.Cert != "":
 		return "User:NAME" // what brokers make of a certificate's subject is their configuration
 	}
 	return "User:ANONYMOUS"
-}
-
-// shellWord quotes what a shell would not take as one word as it stands.
-func shellWord(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-@") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // unreachable: no broker answers. Waits for ever, degraded.

@@ -1,6 +1,10 @@
 package kafka
 
-import "github.com/outtail/outtail/event"
+import (
+	"fmt"
+
+	"github.com/outtail/outtail/event"
+)
 
 // done is every record's promise. The client calls it from one goroutine at a time, and never under a lock of its own.
 func (s *Sink) done(e *entry, err error) {
@@ -112,9 +116,10 @@ func (s *Sink) broke(e *entry, err error) {
 		}
 		t.refused = true
 	case recreatedTopic:
-		s.rebuild(nil)
+		s.rebuild(fmt.Sprintf("the broker does not know topic %s as it was: %v", t.name, err), nil)
 	default:
-		s.rebuild(s.c.interruption(err))
+		f := s.c.interruption(err)
+		s.rebuild(f.Error(), f)
 	}
 	s.tendTo(t)
 }

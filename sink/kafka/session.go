@@ -110,8 +110,8 @@ func (s *Sink) foreign(e *entry, f *event.Fault) {
 
 // rebuild lets a new client take over as soon as nothing is flying. It waits for that as long as it takes: the old client goes
 // on retrying, and what a broker may still append for it must not come after what the new one sends (I3). f, where not nil, is
-// told meanwhile. Call it with mu held.
-func (s *Sink) rebuild(f *event.Fault) {
+// told meanwhile; why is for the log. Call it with mu held.
+func (s *Sink) rebuild(why string, f *event.Fault) {
 	if f != nil {
 		s.raise(conditionKafka, f)
 	}
@@ -128,10 +128,10 @@ func (s *Sink) rebuild(f *event.Fault) {
 	}
 	s.rebuilds++
 	s.wg.Add(1)
-	go s.renew(s.client, pause) // ends when the new client has taken over, or the sink closes
+	go s.renew(s.client, pause, why) // ends when the new client has taken over, or the sink closes
 }
 
-func (s *Sink) renew(old *kgo.Client, pause time.Duration) {
+func (s *Sink) renew(old *kgo.Client, pause time.Duration, why string) {
 	defer s.wg.Done()
 	for {
 		s.mu.Lock()
@@ -183,7 +183,7 @@ func (s *Sink) renew(old *kgo.Client, pause time.Duration) {
 	}
 	s.notify()
 	s.mu.Unlock()
-	s.c.Logger.Info("the producer started again")
+	s.c.Logger.Info("the producer started again", "why", why)
 	old.Close()
 }
 

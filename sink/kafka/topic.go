@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -128,7 +129,11 @@ func (s *Sink) settle(t *topic, client *kgo.Client, try int, found found, f *eve
 	switch {
 	case t.handed && (t.id != found.id && t.id != [16]byte{} && found.id != [16]byte{} || t.limit != found.limit):
 		// The client knows another topic of this name, or packs batches by another limit.
-		s.rebuild(nil)
+		why := fmt.Sprintf("topic %s was deleted and made again", t.name)
+		if t.limit != found.limit {
+			why = fmt.Sprintf("max.message.bytes of topic %s is %d now, and was %d", t.name, found.limit, t.limit)
+		}
+		s.rebuild(why, nil)
 		t.tended = false
 		return 0, true
 	case (t.broken || found.partitions != len(t.parts)) && t.flying > 0:
