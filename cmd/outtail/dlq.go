@@ -368,8 +368,8 @@ replayed. The audit keeps who did it and why.`,
 				return err
 			}
 			for _, w := range a.Waiting {
-				if err := tell(c.stdout, fmt.Sprintf("%d events of %s still wait; send them: outtail dlq replay -c %s --pipeline %s --aggregate '%s' --reason …\n",
-					w.Events, cell(w.Aggregate), c.configFile, q.Pipeline, cell(w.Aggregate))); err != nil {
+				if err := tell(c.stdout, fmt.Sprintf("%d events of %s still wait; send them: outtail dlq replay -c %s --pipeline %s --aggregate %s --reason …\n",
+					w.Events, cell(w.Aggregate), event.ShellWord(c.configFile), q.Pipeline, cell(event.ShellWord(w.Aggregate)))); err != nil {
 					return err
 				}
 			}

@@ -28,7 +28,9 @@ func newDLQReplay(c *cli) *cobra.Command {
 		Short: "Send parked events again, in order",
 		Long: `Goes through the running pipeline, so that order holds: of those that wait for each other an event goes only when no earlier
 one is left, and what was kept behind a delivered one follows it. Events keep their ids; topic, key and format are those that the
-configuration gives now. What is refused again stays where it is. Exit 1 when something was refused.
+configuration gives now. What is refused again stays where it is. Exit 0 when all that was picked
+was delivered, as far as --canary lets it; 1 when something of it was refused (OT0016), or waits behind what was not picked (OT0031).
+A pick that matches nothing is refused (OT0025, exit 2); --all of nothing is done.
 
 With --edit the one event that is picked goes with another payload, FILE's bytes; one line break at the end of FILE, as editors put it,
 is left out where the payload that is kept ends without one. What its topic would not take, and what is no JSON where the payload
@@ -142,9 +144,13 @@ func (c *cli) tellReplay(name string, s replayState) error {
 	case s.Stopped:
 		return faultReplayStopped(name)
 	case s.Failed > 0:
-		id := cmp.Or(s.FirstID, "ID")
+		id := event.ShellWord(cmp.Or(s.FirstID, "ID"))
 		return &event.Fault{Code: "OT0016", Class: event.Record, Op: "replay parked events", Place: "pipeline " + name, Text: "refused again: " + s.First,
 			Hint: "mend what it names and replay again, or leave the event out: outtail dlq skip -c FILE --pipeline " + name + " --id " + id + " --reason R"}
+	case s.Waiting > 0: // a script must not take it for done
+		return &event.Fault{Code: "OT0031", Class: event.Record, Op: "replay parked events", Place: "pipeline " + name,
+			Text: fmt.Sprintf("%d of what was picked were not sent: they wait behind others, which were not picked", s.Waiting),
+			Hint: "replay or skip first what they wait behind; a pick by --aggregate takes all of an aggregate: outtail dlq replay -c FILE --pipeline " + name + " --aggregate TYPE/ID --reason R"}
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -366,4 +368,38 @@ func TestAShownEntryIsText(t *testing.T) {
 	kept, err := json.Marshal(deadEntry{Key: []byte("7")})
 	require.NoError(t, err)
 	require.Contains(t, string(kept), `"key":"Nw=="`, "dlq export is bytes, as it was")
+}
+
+// A script takes exit code 0 for: all that was picked was delivered, or there was nothing to do.
+func TestTheExitCodeOfAReplay(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		state replayState
+		exit  int
+		code  string
+	}{
+		{"all was delivered", replayState{Acked: 2, Drained: 1}, exitOK, ""},
+		{"all of nothing", replayState{}, exitOK, ""},
+		{"something was refused, and something waits behind it", replayState{Acked: 1, Failed: 1, Waiting: 3, First: "x", FirstID: "it's"}, exitFailed, "OT0016"},
+		{"nothing was sent, since all of it waits", replayState{Waiting: 1, Ahead: "7"}, exitFailed, "OT0031"},
+		{"some of it waits", replayState{Acked: 5, Waiting: 1}, exitFailed, "OT0031"},
+		{"somebody ended it", replayState{Acked: 5, Waiting: 1, Stopped: true}, exitFailed, "OT0028"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+			require.NoError(t, err)
+			defer out.Close()
+			err = (&cli{stdout: out}).tellReplay("orders", c.state)
+			require.Equal(t, c.exit, codeOf(err))
+			if c.code == "" {
+				require.NoError(t, err)
+				return
+			}
+			f := event.AsFault(err)
+			require.Equal(t, c.code, f.Code)
+			if c.code == "OT0016" {
+				require.Contains(t, f.Hint, `--id 'it'\''s' --reason`)
+			}
+		})
+	}
 }

@@ -219,8 +219,9 @@ func TestSkippingWithoutARunningProcess(t *testing.T) {
 		l.write("a", "order.changed", 0)
 		p.Until(t, "two parked", func() bool { return l.Outtail.Metric(t, "outtail_events_parked_total") == 2 })
 		id := l.parked()[0].ID
-		behind := l.dlq(0, "replay", "--id", l.parked()[1].ID, "--reason", "the second first").Stdout
-		require.Contains(t, behind, "behind event "+id)
+		behind := l.dlq(1, "replay", "--id", l.parked()[1].ID, "--reason", "the second first")
+		require.Contains(t, behind.Stdout, "behind event "+id)
+		require.Contains(t, behind.Stderr, "OT0031")
 		show := l.dlq(0, "show", "--id", id)
 		require.Contains(t, show.Stdout, "add a route that matches it", "what to do about it")
 		require.NotContains(t, show.Stdout, "a:0", "no payload unless it is asked for")
