@@ -106,24 +106,86 @@ func (ch *change) flags(c *cli, cmd *cobra.Command) {
 	_ = cmd.MarkFlagRequired("reason")
 }
 
-// open finds the pipeline and takes the state file, which a running process holds: both acts are refused while it runs.
-func (ch *change) open(c *cli) (*config.Config, config.Pipeline, *checkpoint.Store, error) {
+// opened is a pipeline with the state that an act changes.
+type opened struct {
+	cfg   *config.Config
+	p     config.Pipeline
+	store *checkpoint.Store
+	fresh bool // there is no state file yet, and store is what would be in it
+}
+
+// open finds the pipeline and takes the state file, which a running process holds: these acts are refused while it runs, and where
+// there is none (op says what was to be done), since the folder may be the wrong one.
+func (ch *change) open(c *cli, op string) (*opened, error) {
+	o, err := ch.find(c)
+	if err == nil {
+		err = noState(op, o.cfg)
+	}
+	if err == nil {
+		err = o.take()
+	}
+	return o, err
+}
+
+// openOrMake is open for acts that may come before the first start. What is missing is made by make, once it is certain that there is
+// something to store: what is refused leaves nothing behind.
+func (ch *change) openOrMake(c *cli) (*opened, error) {
+	o, err := ch.find(c)
+	if err != nil {
+		return nil, err
+	}
+	if noState("", o.cfg) == nil {
+		return o, o.take()
+	}
+	o.fresh = true
+	o.store, err = checkpoint.OpenReadOnly(checkpoint.Options{Dir: o.cfg.DataDir, Version: version})
+	return o, err
+}
+
+func (ch *change) find(c *cli) (*opened, error) {
 	cfg, err := config.Load(c.configFile, os.LookupEnv)
 	if err != nil {
-		return nil, config.Pipeline{}, nil, err
+		return nil, err
 	}
 	p, err := pipelineNamed(cfg, ch.pipeline)
-	if err != nil {
-		return nil, p, nil, err
-	}
-	store, err := checkpoint.Open(checkpoint.Options{Dir: cfg.DataDir, Version: version})
+	return &opened{cfg: cfg, p: p}, err
+}
+
+func (o *opened) take() (err error) {
+	o.store, err = checkpoint.Open(checkpoint.Options{Dir: o.cfg.DataDir, Version: version})
 	var held *event.Fault
 	if errors.Is(err, checkpoint.ErrLocked) && errors.As(err, &held) {
 		told := *held
 		told.Hint = "stop that process first: what is stored is changed only while nothing runs on the data_dir"
 		err = &told
 	}
-	return cfg, p, store, err
+	return err
+}
+
+// make makes the state file where there is none.
+func (o *opened) make() error {
+	if !o.fresh {
+		return nil
+	}
+	if err := o.store.Close(); err != nil {
+		return err
+	}
+	return o.take()
+}
+
+// made says where it was made, so that another folder than was meant is seen at once.
+func (o *opened) made() string {
+	if !o.fresh {
+		return ""
+	}
+	return checkpoint.FileName + " was made in " + absolute(o.cfg.DataDir) + "\n"
+}
+
+func (o *opened) close() error {
+	if o.store == nil {
+		return nil
+	}
+	return o.store.Close()
 }
 
 func (ch *change) by() checkpoint.By {
@@ -153,34 +215,40 @@ yours, and the audit keeps who made it and why. The server is asked whether it c
   outtail checkpoint set -c outtail.yaml --pipeline orders --to 'after:postgres/outtail_orders/0/16B3748#3' --reason "test event"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			cfg, p, store, err := ch.open(c)
+			o, err := ch.openOrMake(c)
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, store.Close()) }()
-			ctx, cancel := context.WithTimeout(cmd.Context(), cfg.StartTimeout+30*time.Second)
+			defer func() { err = errors.Join(err, o.close()) }()
+			ctx, cancel := context.WithTimeout(cmd.Context(), o.cfg.StartTimeout+30*time.Second)
 			defer cancel()
 			var cp event.Checkpoint
 			if place, ok := strings.CutPrefix(to, "after:"); ok {
-				cp, err = after(store, p, place)
+				if err := noState("set the position", o.cfg); err != nil { // nothing has halted here
+					return err
+				}
+				cp, err = after(o.store, o.p, place)
 			} else {
-				cp, err = resolve(ctx, cfg, p, to)
+				cp, err = resolve(ctx, o.cfg, o.p, to)
 			}
 			if err != nil {
 				return err
 			}
-			was, err := store.Load(p.Name)
+			if err := o.make(); err != nil {
+				return err
+			}
+			was, err := o.store.Load(o.p.Name)
 			if err != nil {
 				return err
 			}
-			if err := store.Set(ctx, p.Name, cp, ch.by()); err != nil {
+			if err := o.store.Set(ctx, o.p.Name, cp, ch.by()); err != nil {
 				return err
 			}
 			before := "nothing was stored before"
 			if !was.IsZero() {
 				before = "it stood at " + reached(was.Position, was.Prefix)
 			}
-			return tell(c.stdout, fmt.Sprintf("pipeline %s begins at %s; %s\n", p.Name, reached(cp.Position, cp.Prefix), before))
+			return tell(c.stdout, fmt.Sprintf("pipeline %s begins at %s; %s\n", o.p.Name, reached(cp.Position, cp.Prefix), before)+o.made())
 		},
 	}
 	ch.flags(c, cmd)
@@ -283,11 +351,12 @@ pipeline stopped at.`,
 		Example: `  outtail checkpoint accept -c outtail.yaml --pipeline orders --code OT6003 --reason "moved to the new cluster"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			_, p, store, err := ch.open(c)
+			o, err := ch.open(c, "accept a finding")
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, store.Close()) }()
+			defer func() { err = errors.Join(err, o.close()) }()
+			p, store := o.p, o.store
 			code = atStart(code)
 			if err := helps(p, code); err != nil {
 				return err

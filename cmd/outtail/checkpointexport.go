@@ -170,20 +170,29 @@ something waits in a parked.db that is not this one.`,
 			if err != nil {
 				return err
 			}
-			_, p, store, err := ch.open(c)
+			o, err := ch.openOrMake(c)
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, store.Close()) }()
-			cp, err := importable(store, p, e, force)
+			defer func() { err = errors.Join(err, o.close()) }()
+			p := o.p
+			cp, err := importable(o.store, p, e, force)
 			if err != nil {
 				return err
+			}
+			if err := o.make(); err != nil {
+				return err
+			}
+			if o.fresh { // somebody else may have made it by now, and stored another position
+				if cp, err = importable(o.store, p, e, force); err != nil {
+					return err
+				}
 			}
 			detail := fmt.Sprintf("exported %s by outtail %s, sha256 %s", e.ExportedAt.Format(time.RFC3339), e.Outtail, e.Sum)
-			if err := store.Import(cmd.Context(), p.Name, cp, detail, ch.by()); err != nil {
+			if err := o.store.Import(cmd.Context(), p.Name, cp, detail, ch.by()); err != nil {
 				return err
 			}
-			return tell(c.stdout, fmt.Sprintf("pipeline %s begins at %s, saved %s\n", p.Name, reached(cp.Position, cp.Prefix), e.Checkpoint.SavedAt.UTC().Format(time.RFC3339)))
+			return tell(c.stdout, fmt.Sprintf("pipeline %s begins at %s, saved %s\n", p.Name, reached(cp.Position, cp.Prefix), e.Checkpoint.SavedAt.UTC().Format(time.RFC3339))+o.made())
 		},
 	}
 	ch.flags(c, cmd)

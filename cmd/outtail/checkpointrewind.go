@@ -48,15 +48,11 @@ On Postgres a slot goes back no further than its confirmed position: rewind_wind
 				if strings.TrimSpace(ch.reason) == "" {
 					return usageError{errors.New("a reason is required: --reason R; it is kept in the audit (--dry-run only shows)")}
 				}
-				if cfg, cerr := config.Load(c.configFile, os.LookupEnv); cerr == nil { // what is wrong with it is told below
-					if err := noState("rewind", cfg); err != nil { // opening would make an empty one
-						return err
-					}
-				}
-				var store *checkpoint.Store
-				if w.cfg, w.p, store, err = ch.open(c); err == nil {
-					defer func() { err = errors.Join(err, store.Close()) }()
-					err = w.load(store)
+				var o *opened
+				if o, err = ch.open(c, "rewind"); err == nil {
+					defer func() { err = errors.Join(err, o.close()) }()
+					w.cfg, w.p = o.cfg, o.p
+					err = w.load(o.store)
 				}
 			}
 			if err != nil {

@@ -41,11 +41,12 @@ wrong order of columns puts values under wrong names. Refused while outtail runs
     --columns "id bigint unsigned, aggregate_id varchar(255) character set utf8mb4, payload json" --reason "migration 17"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			cfg, p, store, err := ch.open(c)
+			o, err := ch.open(c, "vouch for a table's columns")
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, store.Close()) }()
+			defer func() { err = errors.Join(err, o.close()) }()
+			cfg, p, store := o.cfg, o.p, o.store
 			if p.Source.Kind == event.Postgres {
 				return usageError{fmt.Errorf("pipeline %s reads Postgres, whose log names the columns itself", p.Name)}
 			}
