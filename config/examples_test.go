@@ -169,3 +169,36 @@ func TestTheServiceIsNotStartedAgainWhereThatMendsNothing(t *testing.T) {
 	require.Contains(t, string(unit), "\nRestartPreventExitStatus=2 4 5\n")
 	require.Contains(t, string(unit), "\nRestart=on-failure\n")
 }
+
+// What the docs print as configuration is one, beside what a pipeline needs anyway.
+func TestConfigurationInDocsLoads(t *testing.T) {
+	files, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	blocks := 0
+	for _, file := range append(files, "../README.md") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		rest := string(text)
+		for {
+			_, after, found := strings.Cut(rest, "```yaml\n")
+			if !found {
+				break
+			}
+			block, behind, _ := strings.Cut(after, "```\n")
+			blocks, rest = blocks+1, behind
+			whole := "pipelines:\n  - name: orders\n    source: { postgres: { user: u, database: d, tables: [public.outbox], start: now } }\n    sink: { stdout: {} }\n"
+			if !strings.HasPrefix(block, "columns:") { // all roles, whatever the block uses
+				whole += "    columns: { id: id, aggregate_id: a, event_type: e, topic: t, tenant: n, payload: p }\n"
+			}
+			if !strings.HasPrefix(block, "routes:") {
+				whole += "    routes: [{ topic: orders }]\n"
+			}
+			for line := range strings.Lines(block) {
+				whole += "    " + line
+			}
+			_, err := Parse(file, []byte(whole), environment())
+			require.NoError(t, err, "%s:\n%s", file, block)
+		}
+	}
+	require.Equal(t, 2, blocks, "a new one is looked at here, too")
+}
