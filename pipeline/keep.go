@@ -90,13 +90,13 @@ func (w *window) poisoned(seq uint64, f *event.Fault, alone bool) {
 	if sl == nil || sl.ev == nil {
 		return
 	}
-	// The row of a lost session is read again, and judged then; so is one that is kept from another reading.
-	var k *kept
-	if sl.tx != nil {
-		k = w.parked.known[rowID{sl.tx.ID, sl.index}]
+	if sl.tx == nil { // its session was lost since the policy was chosen
+		w.keep(w.stale(seq, sl)...)
+		return
 	}
+	k := w.parked.known[rowID{sl.tx.ID, sl.index}]
 	switch {
-	case sl.tx == nil, k != nil && k.ended != event.Replayed:
+	case k != nil && k.ended != event.Replayed: // kept from another reading: judged then
 		w.keep(keeping{seq: seq, sent: sl.sentAt != 0, lost: true})
 		return
 	case k != nil:
@@ -118,10 +118,41 @@ func (w *window) poisoned(seq uint64, f *event.Fault, alone bool) {
 	w.keep(jobs...)
 }
 
+// staleFailed takes an event that failed off the sink's hands where its session is lost: its row is read again, and judged then. What the
+// lost session read behind it, of its aggregate or key, goes with it, in one step: it would arrive without it (I3). False where the session
+// is the one of now.
+func (w *window) staleFailed(seq uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sl := w.t.find(seq)
+	if sl == nil || sl.ev == nil || sl.tx != nil || sl.replay != nil {
+		return false
+	}
+	w.keep(w.stale(seq, sl)...)
+	return true
+}
+
+func (w *window) stale(seq uint64, sl *slot) []keeping {
+	jobs := []keeping{{seq: seq, sent: sl.sentAt != 0, lost: true}}
+	behind := labelSet{}
+	behind.add(labelsOf(sl.m.Aggregate, sl.m.Topic, sl.m.Key))
+	for s := seq + 1; s < w.t.next; s++ {
+		one := w.t.find(s)
+		if one.ev == nil || one.tx != nil || one.replay != nil || one.sentAt == 0 {
+			continue
+		}
+		if l := labelsOf(one.m.Aggregate, one.m.Topic, one.m.Key); behind.has(l) {
+			behind.add(l)
+			jobs = append(jobs, keeping{seq: s, sent: true, lost: true})
+		}
+	}
+	return jobs
+}
+
 // follow adds what was read behind an event with one of its labels, or one of theirs.
 func (w *window) follow(jobs []keeping, l [2]label, seq uint64) []keeping {
-	labels := map[label]bool{l[0]: true, l[1]: true}
-	delete(labels, label{})
+	labels := labelSet{}
+	labels.add(l)
 	for s := seq + 1; s < w.t.next; s++ {
 		sl := w.t.find(s)
 		if sl.ev == nil || sl.tx == nil || sl.replay != nil {
@@ -136,14 +167,10 @@ func (w *window) follow(jobs []keeping, l [2]label, seq uint64) []keeping {
 		if k != nil {
 			ll = k.labels
 		}
-		if !labels[ll[0]] && !labels[ll[1]] {
+		if !labels.has(ll) {
 			continue
 		}
-		for _, one := range ll {
-			if one != (label{}) {
-				labels[one] = true
-			}
-		}
+		labels.add(ll)
 		switch {
 		case k == nil:
 			jobs = append(jobs, keeping{seq: s, ev: sl.ev, m: sl.m, sent: true, order: w.parked.keep(sl.ev, ll, s, false)})

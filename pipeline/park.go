@@ -222,6 +222,9 @@ func (p *Pipeline) poison(seq uint64, m *event.Message, ev *event.Event, f *even
 		p.fail(faultUnparkable(m.ID, placeOf(ev), f), seq)
 		return
 	}
+	if policy != event.Halt && p.w.staleFailed(seq) {
+		return
+	}
 	switch policy {
 	case event.Skip:
 		p.opts.Observer.Filtered(p.opts.Name, "skipped", 1)

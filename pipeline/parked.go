@@ -82,6 +82,19 @@ func labelsOf(aggregate, topic string, key []byte) (l [2]label) {
 	return l
 }
 
+// labelSet is what holds others back: whatever has one of its labels, and then all of that one's.
+type labelSet map[label]bool
+
+func (s labelSet) has(l [2]label) bool { return s[l[0]] || s[l[1]] }
+
+func (s labelSet) add(l [2]label) {
+	for _, one := range l {
+		if one != (label{}) {
+			s[one] = true
+		}
+	}
+}
+
 // Heads tells, of open entries that it is shown in their order, which have nothing in front of them: those are free to be replayed.
 type Heads struct{ ahead map[label]struct{} }
 
