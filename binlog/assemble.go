@@ -71,17 +71,26 @@ func (a *assembler) recycle(s *segment) {
 	a.pool.Put(s)
 }
 
-// room gives the segment for the next row, of about n bytes. A buffer that had to grow would be there twice, since the events before
-// refer to it.
-func (a *assembler) room(n int) *segment {
-	s := a.segs[len(a.segs)-1]
+// fits reports whether a row of about n bytes goes into the segment; an empty one gets a buffer for it. A buffer that had to grow
+// would be there twice, since the events before refer to it, and only one of the two would be used again.
+func (s *segment) fits(n int) bool {
 	if s.full() || len(s.events) > 0 && cap(s.buf)-len(s.buf) < n {
-		s = a.segment()
-		a.segs = append(a.segs, s)
+		return false
 	}
 	if len(s.buf) == 0 && cap(s.buf) < n {
 		slab.Give(s.buf)
 		s.buf = slab.Take(n)
+	}
+	return true
+}
+
+// room gives the segment for the next row, of about n bytes.
+func (a *assembler) room(n int) *segment {
+	s := a.segs[len(a.segs)-1]
+	if !s.fits(n) {
+		s = a.segment()
+		a.segs = append(a.segs, s)
+		s.fits(n)
 	}
 	return s
 }

@@ -139,6 +139,7 @@ var errSpillDamaged = errors.New("the spill file is damaged")
 // spillReader reads the rows back.
 type spillReader struct {
 	r     *bufio.Reader
+	left  int // bytes of the row whose length was read; 0: none was
 	buf   []byte
 	table string // of the last row: mostly that of the next
 }
@@ -153,19 +154,29 @@ func (p *spill) reader() (*spillReader, error) {
 	return &spillReader{r: bufio.NewReaderSize(p.f, 256<<10)}, nil
 }
 
-// next reads one row into ev, its bytes into s; io.EOF at the end.
-func (r *spillReader) next(s *segment, ev *event.Event) error {
+// size is what the next row takes in the file, a little more than its values; io.EOF at the end.
+func (r *spillReader) size() (int, error) {
+	if r.left > 0 {
+		return r.left, nil
+	}
 	n, err := binary.ReadUvarint(r.r)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if n > 1<<32 {
-		return errSpillDamaged
+	if n == 0 || n > 1<<32 {
+		return 0, errSpillDamaged
 	}
-	if uint64(cap(r.buf)) < n {
-		r.buf = make([]byte, n)
+	r.left = int(n)
+	return r.left, nil
+}
+
+// next reads the row of which the size was asked into ev, its bytes into s.
+func (r *spillReader) next(s *segment, ev *event.Event) error {
+	if cap(r.buf) < r.left {
+		r.buf = make([]byte, r.left)
 	}
-	b := r.buf[:n]
+	b := r.buf[:r.left]
+	r.left = 0
 	if _, err := io.ReadFull(r.r, b); err != nil {
 		return errSpillDamaged
 	}
@@ -327,23 +338,31 @@ func (st *stream) drainNext() (*event.Batch, error) {
 		return st.handOut()
 	}
 	seg := st.asm.segment()
-	for !seg.full() {
-		ev := event.Event{Tx: st.drain.tx}
-		err := st.drain.r.next(seg, &ev)
+	for {
+		n, err := st.drain.r.size()
 		if errors.Is(err, io.EOF) {
 			// No row is left: the bound goes into the assembler, behind this last piece.
 			_ = st.spill.discard()
 			g := st.drain.g
 			st.spill, st.drain = nil, nil
+			for _, s := range st.asm.segs { // empty: what was finished is handed out, and the rows went into the file
+				st.asm.recycle(s)
+			}
 			st.asm.segs = append(st.asm.segs[:0], seg)
 			st.asm.done = mark{}
 			st.bound(g)
 			return nil, nil
+		}
+		if err == nil && !seg.fits(n) {
+			return st.asm.batch(seg), nil
+		}
+		ev := event.Event{Tx: st.drain.tx}
+		if err == nil {
+			err = st.drain.r.next(seg, &ev)
 		}
 		if err != nil {
 			return nil, st.spillFault(err)
 		}
 		seg.events = append(seg.events, ev)
 	}
-	return st.asm.batch(seg), nil
 }
