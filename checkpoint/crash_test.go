@@ -156,13 +156,13 @@ func parkForEver(dir string) {
 	n := int64(0)
 	fail(d.Each("p", -1<<63, func(e *event.Parked) error { n = max(n, e.Order/10); return nil }))
 	if n > 0 { // what was under way
-		fail(d.End(unlimited{}, "p", []event.Ending{{Order: n*10 + 7}}))
+		fail(closed(d, n*10+7))
 	}
 	fmt.Println("loaded", n)
 	for n++; ; n++ {
 		fmt.Println("about", n)
 		fail(d.Park(unlimited{}, "p", parkedAt(n)))
-		fail(d.End(unlimited{}, "p", []event.Ending{{Order: n*10 + 7}}))
+		fail(closed(d, n*10+7))
 		fmt.Println("saved", n)
 	}
 }
@@ -439,4 +439,9 @@ func TestWhyAWriteFailed(t *testing.T) {
 			require.ErrorIs(t, f, c.err)
 		})
 	}
+}
+
+func closed(d *DeadLetters, order int64) error {
+	_, err := d.End(unlimited{}, "p", []event.Ending{{Order: order}})
+	return err
 }

@@ -384,21 +384,22 @@ func (d *DeadLetters) Mirrored(_ context.Context, pipeline string, orders []int6
 	})
 }
 
-// End closes entries, or removes those that need no tombstone.
-func (d *DeadLetters) End(_ context.Context, pipeline string, ended []event.Ending) error {
+// End closes entries, or removes those that need no tombstone, and gives the orders at which nothing was open.
+func (d *DeadLetters) End(_ context.Context, pipeline string, ended []event.Ending) (missing []int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t, err := d.totals(pipeline)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var closed, gone, bytes int64
 	err = d.update("close parked events", pipeline, func(b *bbolt.Bucket) error {
-		closed, gone, bytes = 0, 0, 0
+		missing, closed, gone, bytes = nil, 0, 0, 0
 		for _, x := range ended {
 			k := deadKey(deadMeta, x.Order)
 			v := b.Get(k)
 			if v == nil {
+				missing = append(missing, x.Order)
 				continue
 			}
 			e, err := readParked(pipeline, k, v)
@@ -407,6 +408,8 @@ func (d *DeadLetters) End(_ context.Context, pipeline string, ended []event.Endi
 			}
 			if e.Ended == event.Open {
 				closed++
+			} else {
+				missing = append(missing, x.Order)
 			}
 			if x.Tombstone {
 				e.Ended, e.ToTopic = x.How, x.ToTopic
@@ -424,10 +427,10 @@ func (d *DeadLetters) End(_ context.Context, pipeline string, ended []event.Endi
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.open, t.events, t.bytes, t.stale = t.open-closed, t.events-gone, t.bytes-bytes, true
-	return nil
+	return missing, nil
 }
 
 // Sweep removes entries that ended.
@@ -436,7 +439,8 @@ func (d *DeadLetters) Sweep(ctx context.Context, pipeline string, orders []int64
 	for i, o := range orders {
 		ended[i] = event.Ending{Order: o}
 	}
-	return d.End(ctx, pipeline, ended)
+	_, err := d.End(ctx, pipeline, ended)
+	return err
 }
 
 // Open is how many events of a pipeline wait.

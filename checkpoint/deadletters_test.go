@@ -67,7 +67,12 @@ func TestParkedEventsAreKeptInOrderWithTheirRows(t *testing.T) {
 	require.Equal(t, deadLetter(-1, "").ParkedAt, d.Oldest("p"))
 
 	require.NoError(t, d.Tried(t.Context(), "p", 1, &event.Fault{Code: "OT6101", Class: event.Record, Text: "no route", Hint: "add one"}))
-	require.NoError(t, d.End(t.Context(), "p", []event.Ending{{Order: -1, How: event.Skipped}, {Order: 0, How: event.Replayed, Tombstone: true}}))
+	missing, err := d.End(t.Context(), "p", []event.Ending{{Order: -1, How: event.Skipped}, {Order: 0, How: event.Replayed, Tombstone: true}})
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	missing, err = d.End(t.Context(), "p", []event.Ending{{Order: -1, How: event.Skipped}, {Order: 0, How: event.Replayed, Tombstone: true}})
+	require.NoError(t, err)
+	require.Equal(t, []int64{-1, 0}, missing, "not there, and not open")
 	require.Equal(t, []int64{0, 1}, orders(t, d, -1<<63))
 	got, err = d.Get("p", 0)
 	require.NoError(t, err)
@@ -110,7 +115,8 @@ func TestTheStoreOfParkedEventsIsBounded(t *testing.T) {
 	full("2 of 3 events, 200 of 1000 bytes; 2 more of 200 bytes", deadLetter(2, "c"), deadLetter(3, "d")) // all or none
 	require.Equal(t, []int64{0, 1}, orders(t, d, -1<<63))
 	require.NoError(t, d.Park(t.Context(), "p", parking(deadLetter(2, "c"))))
-	require.NoError(t, d.End(t.Context(), "p", []event.Ending{{Order: 0, How: event.Skipped}}))
+	_, err := d.End(t.Context(), "p", []event.Ending{{Order: 0, How: event.Skipped}})
+	require.NoError(t, err)
 	require.NoError(t, d.Park(t.Context(), "p", parking(deadLetter(3, "d"))))
 }
 

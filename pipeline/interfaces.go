@@ -127,8 +127,9 @@ type DeadLetters interface {
 	Park(ctx context.Context, pipeline string, ops []event.Parking) error
 	// Get gives one with its row; nil where there is none.
 	Get(pipeline string, order int64) (*event.Parked, error)
-	// End closes entries, or removes those of which tombstone is false. Durable when it returns.
-	End(ctx context.Context, pipeline string, ended []event.Ending) error
+	// End closes entries, or removes those of which tombstone is false. Durable when it returns. missing are the orders at which nothing
+	// was open: an entry may have been moved since it was looked at.
+	End(ctx context.Context, pipeline string, ended []event.Ending) (missing []int64, err error)
 	// Tried counts a delivery that failed again.
 	Tried(ctx context.Context, pipeline string, order int64, f *event.Fault) error
 	// Oldest is when the oldest open entry was parked; zero where there is none.

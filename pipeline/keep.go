@@ -138,7 +138,11 @@ func (w *window) stale(seq uint64, sl *slot) []keeping {
 	behind.add(labelsOf(sl.m.Aggregate, sl.m.Topic, sl.m.Key))
 	for s := seq + 1; s < w.t.next; s++ {
 		one := w.t.find(s)
-		if one.ev == nil || one.tx != nil || one.replay != nil || one.sentAt == 0 {
+		if one.replay != nil {
+			jobs = w.callBack(jobs, s, one, behind)
+			continue
+		}
+		if one.ev == nil || one.tx != nil || one.sentAt == 0 {
 			continue
 		}
 		if l := labelsOf(one.m.Aggregate, one.m.Topic, one.m.Key); behind.has(l) {
@@ -155,8 +159,12 @@ func (w *window) follow(jobs []keeping, l [2]label, seq uint64) []keeping {
 	labels.add(l)
 	for s := seq + 1; s < w.t.next; s++ {
 		sl := w.t.find(s)
-		if sl.ev == nil || sl.tx == nil || sl.replay != nil {
-			continue // another session's, or one on its way out of the store
+		if sl.replay != nil {
+			jobs = w.callBack(jobs, s, sl, labels)
+			continue
+		}
+		if sl.ev == nil || sl.tx == nil {
+			continue // another session's
 		}
 		k := w.parked.known[rowID{sl.tx.ID, sl.index}]
 		sent := sl.sentAt != 0
@@ -185,6 +193,20 @@ func (w *window) follow(jobs []keeping, l [2]label, seq uint64) []keeping {
 	return jobs
 }
 
+// callBack takes an entry that is on its way out of the store off the sink's hands where something that was read failed in front of it:
+// it waits on, and what of its volley waits for it.
+func (w *window) callBack(jobs []keeping, seq uint64, sl *slot, labels labelSet) []keeping {
+	r := sl.replay
+	if r.entry.Alone || !labels.has(r.labels) {
+		return jobs
+	}
+	labels.add(r.labels)
+	r.volley.stop(r)
+	r.behind.Store(true)
+	r.answer(nil)
+	return append(jobs, keeping{seq: seq, sent: true, lost: true, ev: sl.ev, m: sl.m})
+}
+
 // handOut numbers an entry that is sent again. Its row may come by meanwhile; see leaving. It is not free to go where something of its volley
 // that it waits behind was refused in the meantime; it is answered then.
 func (w *window) handOut(sl slot) (seq uint64, free bool) {
@@ -193,8 +215,14 @@ func (w *window) handOut(sl slot) (seq uint64, free bool) {
 	if w.behindRefused(sl.replay) {
 		return 0, false
 	}
-	e := sl.replay.entry
-	if k, _ := w.parked.of(e); k != nil && !k.out {
+	k, moved := w.parked.of(sl.replay.entry)
+	if moved { // behind something that failed while it waited to be handed over: it follows that
+		sl.replay.gone = true
+		sl.replay.volley.stop(sl.replay)
+		sl.replay.answer(nil)
+		return 0, false
+	}
+	if k != nil && !k.out {
 		k.out, sl.replay.kept = true, k
 		w.out.Add(1)
 	}

@@ -158,7 +158,8 @@ func TestAMirrorCopiesEachParkedEventOnce(t *testing.T) {
 		topic.set(true)
 		parkRows(t, dead, 2, "b:0", "b:1", "c:0")
 		pass(time.Minute)
-		require.NoError(t, dead.End(t.Context(), "p", []event.Ending{{Order: 0, How: event.Replayed}, {Order: 4, How: event.Skipped}}))
+		_, err := dead.End(t.Context(), "p", []event.Ending{{Order: 0, How: event.Replayed}, {Order: 4, How: event.Skipped}})
+		require.NoError(t, err)
 		require.NoError(t, dead.Park(t.Context(), "p", []event.Parking{{From: 2, Order: 5}}))
 		end()
 		topic.held = nil

@@ -96,15 +96,18 @@ func (d *fakeDead) Get(_ string, order int64) (*event.Parked, error) {
 	return &e, nil
 }
 
-func (d *fakeDead) End(_ context.Context, _ string, ended []event.Ending) error {
+func (d *fakeDead) End(_ context.Context, _ string, ended []event.Ending) (missing []int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {
-		return d.fail
+		return nil, d.fail
 	}
 	if !d.die.step(func() {
 		for _, x := range ended {
 			e, ok := d.all[x.Order]
+			if !ok || e.Ended != event.Open {
+				missing = append(missing, x.Order)
+			}
 			if !ok {
 				continue
 			}
@@ -114,9 +117,9 @@ func (d *fakeDead) End(_ context.Context, _ string, ended []event.Ending) error 
 			}
 		}
 	}) {
-		return killed
+		return nil, killed
 	}
-	return nil
+	return missing, nil
 }
 
 func (d *fakeDead) Tried(_ context.Context, _ string, order int64, f *event.Fault) error {

@@ -43,7 +43,7 @@ type replayed struct {
 	topic  string // instead of the route's
 	fault  *event.Fault
 	done   chan<- struct{}
-	gone   bool  // its place in the store is empty: it was moved
+	gone   bool  // its place in the store is empty: it was moved, or has ended
 	kept   *kept // what the window knows of it while it is out; guarded by the window
 	sent   *slot // what the sink has of it
 	volley *volley
@@ -415,15 +415,18 @@ func (p *Pipeline) endParked(ctx context.Context, how event.Ended, over []*repla
 	if len(endings) == 0 {
 		return 0, nil
 	}
-	if err := p.opts.DeadLetters.End(ctx, p.opts.Name, endings); err != nil {
+	// One that was moved, and that the stored position has passed in its new place, is not known any more: the store has it elsewhere.
+	missing, err := p.opts.DeadLetters.End(ctx, p.opts.Name, endings)
+	if err != nil {
 		return 0, err
 	}
 	for _, one := range over {
+		one.gone = one.gone || slices.Contains(missing, one.entry.Order)
 		if !one.gone && loaded { // what is loaded later knows of it
 			p.w.parked.end(one.entry, how)
 		}
 	}
-	return len(endings), nil
+	return len(endings) - len(missing), nil
 }
 
 // resend hands one entry to the sink, in the form that the configuration of now gives it.

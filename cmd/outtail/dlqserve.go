@@ -411,13 +411,14 @@ func (d *deadLetters) skipOnFile(ctx context.Context, name string, pick func(*ev
 		}
 		return nil
 	})
+	var missing []int64
 	if err == nil && len(ended) > 0 {
-		err = letters.End(ctx, name, ended)
+		missing, err = letters.End(ctx, name, ended)
 	}
 	if err != nil {
 		return 0, err
 	}
-	return len(ended), nil
+	return len(ended) - len(missing), nil
 }
 
 // replayJob is a replay of a pipeline: the command that began it looks how far it is, and may stop it.
