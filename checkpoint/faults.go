@@ -11,6 +11,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/owner"
 )
 
 // ErrLocked is in the chain of the fault that says that another process uses the data directory (exit code 5).
@@ -51,11 +52,15 @@ func faultLocked(dir, holder string) *event.Fault {
 }
 
 func faultUnusable(op, place string, err error) *event.Fault {
-	return &event.Fault{
+	f := &event.Fault{
 		Code: CodeUnusable, Class: event.Environment, Immediate: true, Op: op, Place: place,
 		Text: "the data_dir cannot be used", Err: err,
 		Hint: "data_dir must be a directory on a local disk that outtail's user may read and write: check owner, mode and free space",
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		f.Hint = "give the command as the user that runs outtail: " + owner.Sudo(place) + "\nor, where outtail itself is told this: " + f.Hint
+	}
+	return f
 }
 
 func faultDamaged(path string, err error) *event.Fault {

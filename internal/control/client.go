@@ -75,7 +75,7 @@ func noAnswer(path string, err error) error {
 		return f
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return faultDenied(path, err)
+		return faultDenied(path)
 	}
 	// It did not take the call, or took it and let the time pass. All else is a connection that was there and broke, for which the client
 	// has many words.

@@ -226,6 +226,6 @@ func TestAskAsAnotherUser(t *testing.T) {
 	f := requireCode(t, noAnswer("/var/lib/outtail/outtail.sock", refused), CodeDenied)
 	require.Contains(t, f.Error(), "/var/lib/outtail/outtail.sock")
 	require.Contains(t, f.Text, "permission denied")
-	require.Contains(t, f.Hint, "sudo -u outtail")
+	require.Contains(t, f.Hint, "sudo -u ")
 	requireCode(t, noAnswer("/var/lib/outtail/outtail.sock", os.ErrDeadlineExceeded), CodeNoAnswer)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/outtail/outtail/event"
+	"github.com/outtail/outtail/internal/owner"
 )
 
 // ErrNotRunning is in the chain of Ask's error when no process listens: open the state file instead.
@@ -64,11 +65,11 @@ func faultEnded(path string, err error) *event.Fault {
 }
 
 // faultDenied says nothing of whether a process runs: who may not look does not know.
-func faultDenied(path string, err error) *event.Fault {
+func faultDenied(path string) *event.Fault {
 	return &event.Fault{
 		Code: CodeDenied, Class: event.Environment, Immediate: true, Op: "ask the running process", Place: path,
-		Text: "permission denied: this user may not use the data_dir, and cannot tell whether a process runs with it", Err: err,
-		Hint: "run the command as the user that runs outtail: sudo -u outtail outtail …",
+		Text: "permission denied: this user may not use the data_dir, and cannot tell whether a process runs with it",
+		Hint: "give the command as the user that runs outtail: " + owner.Sudo(path),
 	}
 }
 
