@@ -26,7 +26,9 @@ type source struct {
 }
 
 func newSource(t *testing.T, kind string) *source {
-	s := &source{kind: kind, kafka: harness.StartKafka(t, harness.KafkaOptions{Direct: true, Env: map[string]string{"KAFKA_HEAP_OPTS": "-Xms1g -Xmx1g"}})}
+	s := &source{kind: kind, kafka: harness.StartKafka(t, harness.KafkaOptions{Direct: true, Env: map[string]string{
+		"KAFKA_HEAP_OPTS": "-Xms1g -Xmx1g", "KAFKA_JVM_PERFORMANCE_OPTS": "", // the image's own: a broker as in production
+	}})}
 	if kind == "postgres" {
 		s.pg = harness.StartPostgres(t, *pgVersion, harness.PostgresOptions{Direct: true, Settings: map[string]string{
 			"fsync": "on", "shared_buffers": "256MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h",

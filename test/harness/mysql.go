@@ -76,7 +76,7 @@ func runMySQL(ctx context.Context, opts MySQLOptions) (*MySQL, error) {
 		return nil, err
 	}
 	m := &MySQL{server: server{c: c}, Host: host, Port: ports[0], maria: opts.MariaDB}
-	m.DB, err = m.pool("root", RootPassword, "")
+	m.DB, err = pool(m.config("root", RootPassword, ""))
 	if err != nil {
 		m.terminate()
 		return nil, err
@@ -117,18 +117,21 @@ func (m *MySQL) config(user, password, database string) *mysql.Config {
 	return c
 }
 
-func (m *MySQL) pool(user, password, database string) (*sql.DB, error) {
-	c, err := mysql.NewConnector(m.config(user, password, database))
+func pool(config *mysql.Config) (*sql.DB, error) {
+	c, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, err
 	}
 	return sql.OpenDB(c), nil
 }
 
-// Open gives a pool of a user in a database; it is closed with the test.
+// Open gives a pool of a user in a database, for loads: arguments are put into the statement, which would else be prepared, run and
+// closed. It is closed with the test.
 func (m *MySQL) Open(t testing.TB, user, password, database string) *sql.DB {
 	t.Helper()
-	db, err := m.pool(user, password, database)
+	c := m.config(user, password, database)
+	c.InterpolateParams = true
+	db, err := pool(c)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db

@@ -327,13 +327,15 @@ func (p *Process) WaitStatus(t testing.TB, path string, status int) (body string
 // Until polls a condition while the process runs. A process that ends, or Patience that does, fails the test.
 func (p *Process) Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(Patience)
+	began := time.Now()
+	deadline := began.Add(Patience)
 	for !ok() {
 		if !p.Running() && !ok() {
 			require.Failf(t, "the process ended", "while waiting for %s: %v\n%s", what, p.cmd.ProcessState, tail(p.Stderr(), 6000))
 		}
 		require.Truef(t, time.Now().Before(deadline), "no progress: waited %v for %s\n%s", Patience, what, tail(p.Stderr(), 6000))
-		time.Sleep(20 * time.Millisecond)
+		// Asking starts a process or a session as often as not: what has taken long is asked less often.
+		time.Sleep(min(max(time.Since(began)/10, 20*time.Millisecond), 100*time.Millisecond))
 	}
 }
 
