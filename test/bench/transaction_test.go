@@ -13,21 +13,6 @@ import (
 	"github.com/outtail/outtail/test/shop"
 )
 
-const shopping = `
-data_dir: {{.DataDir}}
-admin: { listen: {{.Admin}} }
-log: { format: text }
-pipelines:
-  - name: orders
-    source:
-      {{.Source}}
-    columns: outtail
-    routes:
-      - topic: {{.Topic}}
-    sink:
-      kafka: { brokers: [{{.Brokers}}] }
-`
-
 // TestOneTransaction commits all rows in one transaction: how long after the commit the first and the last event arrive,
 // in how much memory, and what a kill in the middle sends again. -size makes the payloads larger, and the transaction with them.
 func TestOneTransaction(t *testing.T) {
@@ -38,7 +23,7 @@ func TestOneTransaction(t *testing.T) {
 	db.Exec(t, "ALTER TABLE outbox ALTER payload SET STORAGE EXTERNAL") // what is alike in them is not to be compressed away
 	kafka := servers.Kafka(t)
 	topic := kafka.NewTopic(t, 6)
-	o := harness.NewOuttail(t, servers.Binary(t), shopping, map[string]any{
+	o := harness.NewOuttail(t, servers.Binary(t), shop.Configuration, map[string]any{
 		"Source": db.Source(""), "Topic": topic, "Brokers": strings.Join(kafka.Brokers(), ", "),
 	})
 	write := func() time.Time {

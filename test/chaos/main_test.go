@@ -19,23 +19,8 @@ var servers harness.Pool
 
 func TestMain(m *testing.M) { os.Exit(servers.Run(m)) }
 
-const configuration = `
-data_dir: {{.DataDir}}
-admin: { listen: {{.Admin}} }
-log: { format: text }
-pipelines:
-  - name: orders
-    source:
-      {{.Source}}
-    columns: outtail
-    routes:
-      - topic: {{.Topic}}
-    sink:
-      kafka: { brokers: [{{.Brokers}}] }
-`
-
 func newOuttail(t testing.TB, db shop.Database, kafka *harness.Kafka, topic string) *harness.Outtail {
-	return harness.NewOuttail(t, servers.Binary(t), configuration, map[string]any{
+	return harness.NewOuttail(t, servers.Binary(t), shop.Configuration, map[string]any{
 		"Source": db.Source(""), "Topic": topic, "Brokers": strings.Join(kafka.Brokers(), ", "),
 	})
 }

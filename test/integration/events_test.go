@@ -17,7 +17,7 @@ func TestEveryCommittedEventArrives(t *testing.T) {
 	eachSource(t, func(t *testing.T, db shop.Database) {
 		kafka := servers.Kafka(t)
 		topic := kafka.NewTopic(t, 6)
-		o := harness.NewOuttail(t, servers.Binary(t), configuration, map[string]any{
+		o := harness.NewOuttail(t, servers.Binary(t), shop.Configuration, map[string]any{
 			"Source": db.Source(""), "Topic": topic, "Brokers": strings.Join(kafka.Brokers(), ", "),
 		})
 		p := o.Start(t)

@@ -21,21 +21,6 @@ func eachSource(t *testing.T, test func(t *testing.T, db shop.Database)) {
 	t.Run("mysql", func(t *testing.T) { test(t, shop.NewMySQL(t, servers.MySQL(t), "mysql", nil)) })
 }
 
-const configuration = `
-data_dir: {{.DataDir}}
-admin: { listen: {{.Admin}} }
-log: { format: text }
-pipelines:
-  - name: orders
-    source:
-      {{.Source}}
-    columns: outtail
-    routes:
-      - topic: {{.Topic}}
-    sink:
-      kafka: { brokers: [{{.Brokers}}] }
-`
-
 // eachKind runs a test over one server of each kind, where the version of Postgres makes no difference.
 func eachKind(t *testing.T, test func(t *testing.T, db shop.Database)) {
 	t.Run("postgres", func(t *testing.T) { test(t, shop.NewPostgres(t, servers.Postgres(t, harness.NewestPostgres()), nil)) })

@@ -16,6 +16,23 @@ import (
 	"github.com/outtail/outtail/test/harness"
 )
 
+// Configuration is one pipeline from a shop's database to one topic, as a template for harness.NewOuttail: Source, Topic and Brokers are
+// the test's.
+const Configuration = `
+data_dir: {{.DataDir}}
+admin: { listen: {{.Admin}} }
+log: { format: text }
+pipelines:
+  - name: orders
+    source:
+      {{.Source}}
+    columns: outtail
+    routes:
+      - topic: {{.Topic}}
+    sink:
+      kafka: { brokers: [{{.Brokers}}] }
+`
+
 // Database is where the shop writes.
 type Database interface {
 	// Kind is the key of the source in a configuration.
