@@ -150,6 +150,9 @@ func (w *window) stale(seq uint64, sl *slot) []keeping {
 			jobs = append(jobs, keeping{seq: s, sent: true, lost: true})
 		}
 	}
+	for _, k := range w.parked.known {
+		k.unsure = k.unsure || !k.met && !k.alone && behind.has(k.labels)
+	}
 	return jobs
 }
 
@@ -219,6 +222,12 @@ func (w *window) handOut(sl slot) (seq uint64, free bool) {
 	if moved { // behind something that failed while it waited to be handed over: it follows that
 		sl.replay.gone = true
 		sl.replay.volley.stop(sl.replay)
+		sl.replay.answer(nil)
+		return 0, false
+	}
+	if k != nil && k.unsure {
+		sl.replay.volley.stop(sl.replay)
+		sl.replay.behind.Store(true)
 		sl.replay.answer(nil)
 		return 0, false
 	}

@@ -58,6 +58,8 @@ type kept struct {
 	met bool
 	// seen is true once it was read, or kept, by this process: what precedes it in the log was handed to the sink, or is kept.
 	seen bool
+	// unsure: what precedes it was taken off the sink's hands with its lost session, and is not read again yet.
+	unsure bool
 	// out: a replay has handed it to the sink, and does not know yet how that ends.
 	out bool
 }
@@ -191,7 +193,7 @@ func (s *parkedSet) meet(ev *event.Event, m *event.Message, seq uint64) (*kept, 
 	if k.met {
 		return k, nil
 	}
-	k.met, k.seen = true, true
+	k.met, k.seen, k.unsure = true, true, false
 	switch {
 	case k.ended == event.Replayed && s.blocks(m):
 		return k, s.reopen(k, ev, m, seq)
@@ -272,7 +274,7 @@ func (s *parkedSet) keep(ev *event.Event, l [2]label, seq uint64, alone bool) in
 // a transaction is that nothing of it is read any more.
 func (s *parkedSet) ahead(covered func(tx string) bool) bool {
 	for id, k := range s.known {
-		if k.ended == event.Open && !k.seen && !covered(id.tx) {
+		if k.ended == event.Open && (!k.seen || k.unsure) && !covered(id.tx) {
 			return true
 		}
 	}

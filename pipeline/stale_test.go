@@ -139,3 +139,38 @@ func TestAReplayIsCalledBackWhereWhatWasReadInFrontOfItIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// What was refused of a lost session is neither in the sink nor kept until it is read again: a replay of what waits behind it waits for that.
+func TestAReplayWaitsForWhatIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.route.lose(map[string]bool{"a:1": true})
+		l.start()
+		pass(time.Second)
+		l.sink.waits(true)
+		l.log.append("a:0", "a:1")
+		pass(time.Second)
+		require.Equal(t, []string{"a:1"}, l.dead.open())
+		gate := make(chan struct{})
+		l.w.src.gate = gate // nothing is read by the next session, for the time being
+		l.log.cutSessions()
+		pass(5 * time.Second)
+		l.broker.refuse("a:0")
+		l.broker.heard = func(string) { l.broker.refuse() }
+		l.sink.waits(false)
+		pass(time.Second)
+		l.route.lose(nil)
+		replayed := make(chan error)
+		go func() { // ends with the replay
+			_, err := l.w.p.Replay(t.Context(), Replay{})
+			replayed <- err
+		}()
+		pass(time.Second)
+		require.Empty(t, l.broker.of("a"))
+		close(gate)
+		require.NoError(t, <-replayed)
+		require.Equal(t, []string{"a:0", "a:1"}, l.broker.of("a"))
+		require.NoError(t, l.end(false))
+	})
+}
