@@ -24,9 +24,21 @@ func makeDir(dir string) error {
 	return syncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
-// createFile makes an empty state file. It has its name only once its content is on disk, so that a crash in between
-// leaves nothing (I5: see doc.go).
+// createFile makes an empty state file.
 func createFile(path string, format int) error {
+	return createWhole(path, func(tx *bbolt.Tx) error {
+		for _, name := range []string{bucketMeta, bucketPipelines, bucketAudit} {
+			if _, err := tx.CreateBucket([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyFormat), []byte(strconv.Itoa(format)))
+	})
+}
+
+// createWhole makes a file, which has its name only once its content is on disk, so that a crash in between leaves nothing (I5: see
+// doc.go).
+func createWhole(path string, fill func(*bbolt.Tx) error) error {
 	draft := path + ".new"
 	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -35,15 +47,7 @@ func createFile(path string, format int) error {
 	if err != nil {
 		return err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{bucketMeta, bucketPipelines, bucketAudit} {
-			if _, err := tx.CreateBucket([]byte(name)); err != nil {
-				return err
-			}
-		}
-		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyFormat), []byte(strconv.Itoa(format)))
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
+	if err := errors.Join(db.Update(fill), db.Close()); err != nil {
 		_ = os.Remove(draft)
 		return err
 	}

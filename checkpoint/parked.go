@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -308,19 +307,11 @@ func checkParkedFormat(tx *bbolt.Tx) error {
 	return nil
 }
 
-// createParked makes an empty file, which has its name only once its content is on disk.
+// createParked makes an empty file with an identity.
 func createParked(path string) error {
-	draft := path + ".new"
-	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
 	var id [8]byte
 	_, _ = rand.Read(id[:])
-	db, err := bbolt.Open(draft, 0o600, &bbolt.Options{Timeout: time.Nanosecond})
-	if err != nil {
-		return err
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
+	return createWhole(path, func(tx *bbolt.Tx) error {
 		meta, err := tx.CreateBucket([]byte(bucketMeta))
 		if err != nil {
 			return err
@@ -330,14 +321,6 @@ func createParked(path string) error {
 		}
 		return meta.Put([]byte(keyID), []byte(hex.EncodeToString(id[:])))
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		_ = os.Remove(draft)
-		return err
-	}
-	if err := os.Rename(draft, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
 }
 
 func faultParkedDamaged(path string, err error) *event.Fault {

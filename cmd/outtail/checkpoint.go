@@ -426,17 +426,23 @@ func readState(ctx context.Context, cfg *config.Config) (state checkpoint.State,
 	return state, err
 }
 
-// withState asks the running process, and has the state file read where none runs. A process that starts holds the file for
-// a moment before it answers, so both are tried again for some seconds.
+// withState asks the running process, and has the state file read where none runs.
 func withState(ctx context.Context, cfg *config.Config, name string, request, result any, read func(*checkpoint.Store) error) error {
+	return withOpened(ctx, cfg, name, request, result, checkpoint.OpenReadOnly, read)
+}
+
+// withOpened asks the running process, and has the state file used, by act, where none runs. A process that starts holds the file for
+// a moment before it answers, so both are tried again for some seconds.
+func withOpened(ctx context.Context, cfg *config.Config, name string, request, result any,
+	open func(checkpoint.Options) (*checkpoint.Store, error), act func(*checkpoint.Store) error) error {
 	for deadline := time.Now().Add(5 * time.Second); ; {
 		err := control.Ask(ctx, cfg.DataDir, name, request, result)
 		if !errors.Is(err, control.ErrNotRunning) {
 			return err
 		}
-		store, err := checkpoint.OpenReadOnly(checkpoint.Options{Dir: cfg.DataDir, Version: version})
+		store, err := open(checkpoint.Options{Dir: cfg.DataDir, Version: version})
 		if err == nil {
-			err = read(store)
+			err = act(store)
 			if cerr := store.Close(); err == nil {
 				err = cerr
 			}

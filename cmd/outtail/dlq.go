@@ -19,7 +19,6 @@ import (
 	"github.com/outtail/outtail/checkpoint"
 	"github.com/outtail/outtail/config"
 	"github.com/outtail/outtail/event"
-	"github.com/outtail/outtail/internal/control"
 )
 
 func newDLQ(c *cli) *cobra.Command {
@@ -117,35 +116,21 @@ func moment(s, flag string) (time.Time, error) {
 }
 
 // onDead puts a request to the running process, or to the file where none runs: read-only unless it changes something.
-func onDead[Q, A any](ctx context.Context, cfg *config.Config, request string, q Q, writes bool, file func(*deadLetters) (A, error)) (A, error) {
-	for deadline := time.Now().Add(5 * time.Second); ; {
-		var a A
-		err := control.Ask(ctx, cfg.DataDir, request, q, &a)
-		if !errors.Is(err, control.ErrNotRunning) {
-			return a, err
-		}
-		open := checkpoint.OpenReadOnly
-		if writes {
+func onDead[Q, A any](ctx context.Context, cfg *config.Config, request string, q Q, writes bool, file func(*deadLetters) (A, error)) (a A, err error) {
+	open := checkpoint.OpenReadOnly
+	if writes {
+		open = func(o checkpoint.Options) (*checkpoint.Store, error) {
 			if err := noState("change what is parked", cfg); err != nil { // Open would make an empty one
-				return a, err
+				return nil, err
 			}
-			open = checkpoint.Open
-		}
-		store, err := open(checkpoint.Options{Dir: cfg.DataDir, Version: version})
-		if err == nil {
-			a, err = file(newDeadLetters(store, nil))
-			return a, errors.Join(err, store.Close())
-		}
-		// A process that starts holds the file for a moment before it answers.
-		if !errors.Is(err, checkpoint.ErrLocked) || time.Now().After(deadline) {
-			return a, err
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return a, ctx.Err()
+			return checkpoint.Open(o)
 		}
 	}
+	err = withOpened(ctx, cfg, request, q, &a, open, func(store *checkpoint.Store) (err error) {
+		a, err = file(newDeadLetters(store, nil))
+		return err
+	})
+	return a, err
 }
 
 // each visits what is picked, page by page.
