@@ -158,7 +158,8 @@ func (t *ackTracker) advance() {
 			t.inTx, t.inRows = s.tx, s.index+1
 		}
 		t.base++
-		if s.replay == nil { // which was counted when it was parked
+		// A replay was counted when it was parked; what a lost session read is read again, and counted then.
+		if s.replay == nil && s.tx != nil {
 			t.passed++
 		}
 		f := s.flight

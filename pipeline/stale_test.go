@@ -174,3 +174,23 @@ func TestAReplayWaitsForWhatIsReadAgain(t *testing.T) {
 		require.NoError(t, l.end(false))
 	})
 }
+
+// What is in flight when the session is lost is read again: it counts once.
+func TestWhatALostSessionReadIsCountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		l.start()
+		pass(time.Second)
+		l.sink.waits(true)
+		l.log.append("a:0", "a:1", "a:2")
+		pass(time.Second)
+		l.log.cutSessions()
+		pass(5 * time.Second)
+		l.sink.waits(false)
+		pass(5 * time.Second)
+		require.Equal(t, []string{"a:0", "a:1", "a:2", "a:0", "a:1", "a:2"}, l.broker.of("a"))
+		require.EqualValues(t, 3, l.w.p.Checkpoint().Events)
+		require.NoError(t, l.end(false))
+	})
+}
