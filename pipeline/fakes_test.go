@@ -57,6 +57,9 @@ type fakeSource struct {
 }
 
 func (s *fakeSource) Open(ctx context.Context, from event.Checkpoint) (event.Checkpoint, error) {
+	if err := ctx.Err(); err != nil {
+		return event.Checkpoint{}, err // as a dial says that is begun too late
+	}
 	if s.openErr != nil {
 		if err := s.openErr(); err != nil {
 			return event.Checkpoint{}, err

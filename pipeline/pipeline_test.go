@@ -247,25 +247,29 @@ func TestStartGivesUpOnAnUnreachableSource(t *testing.T) {
 }
 
 func TestAStandbyWaitsForAsLongAsItTakes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var free atomic.Bool
-		src := &fakeSource{log: newLog([]string{"a"}), openErr: func() error {
-			if free.Load() {
-				return nil
-			}
-			return &event.Fault{Code: "OT2030", Class: event.Retry, Standby: true}
-		}}
-		w := start(src, &fakeSink{}, &fakeStore{}, nil)
-		pass(time.Hour)
-		_, _, why := w.p.State()
-		require.True(t, why[0].Fault.Standby)
-		free.Store(true)
-		pass(time.Minute)
-		require.Equal(t, []string{"a"}, w.sink.sent())
-		w.stop()
-		require.NoError(t, <-w.err)
-		w.end()
-	})
+	// The pauses between two attempts grow to 10 s, beyond the shorter ones.
+	for _, timeout := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			var free atomic.Bool
+			src := &fakeSource{log: newLog([]string{"a"}), openErr: func() error {
+				if free.Load() {
+					return nil
+				}
+				return &event.Fault{Code: "OT2030", Class: event.Retry, Standby: true}
+			}}
+			w := start(src, &fakeSink{}, &fakeStore{}, func(o *Options) { o.StartTimeout = timeout })
+			pass(time.Hour)
+			_, _, why := w.p.State()
+			require.Len(t, why, 1, "start_timeout %s", timeout)
+			require.True(t, why[0].Fault.Standby)
+			free.Store(true)
+			pass(time.Minute)
+			require.Equal(t, []string{"a"}, w.sink.sent())
+			w.stop()
+			require.NoError(t, <-w.err)
+			w.end()
+		})
+	}
 }
 
 func TestAnotherClusterIsASafetyStopUnlessAccepted(t *testing.T) {

@@ -351,19 +351,16 @@ func (p *Pipeline) sessions(ctx context.Context) error {
 				return faultEvicted(f, left)
 			}
 		}
-		if f.Standby {
-			began = time.Now() // start_timeout is for a server that does not answer, and this one does
-		}
 		switch {
 		case f.Standby:
 			told = nil
 		case told == nil || until.IsZero() || time.Until(until) > deadlineSlack:
 			told = f
 		}
-		if first && time.Since(began) >= p.opts.StartTimeout {
-			return faultStartTimeout(cmp.Or(told, f), p.opts.StartTimeout)
-		}
 		if first && !f.Standby {
+			if time.Since(began) >= p.opts.StartTimeout {
+				return faultStartTimeout(cmp.Or(told, f), p.opts.StartTimeout)
+			}
 			f = faultStarting(f, p.opts.StartTimeout)
 		}
 		p.Condition("source", faultSourceLost(f))
@@ -375,6 +372,10 @@ func (p *Pipeline) sessions(ctx context.Context) error {
 		}
 		if err := sleep(ctx, d); err != nil {
 			return context.Cause(ctx)
+		}
+		if f.Standby {
+			// start_timeout is for a server that does not answer, and this one does. The pause may be longer than it.
+			began = time.Now()
 		}
 	}
 }
