@@ -274,6 +274,8 @@ type lot struct {
 	rate   float64                     // max_rate of the processes
 	tables string                      // what the source selects
 	source atomic.Pointer[event.Fault] // what the source answers; nil: it opens
+
+	observer Observer // nil: nobody looks
 }
 
 // over ends what a failed test leaves running.
@@ -305,6 +307,9 @@ func (l *lot) start() {
 	l.w = start(&fakeSource{log: l.log, batchRows: 3, openErr: open, gate: l.gate, selection: l.tables}, &fakeSink{}, l.store, func(o *Options) {
 		o.Sink, o.DeadLetters, o.Router, o.Transformer = strict, l.dead, l.route, l.route
 		o.DrainTimeout, o.MaxRate = time.Second, l.rate
+		if l.observer != nil {
+			o.Observer = l.observer
+		}
 		if l.said != nil {
 			o.Log = slog.New(slog.NewTextHandler(l.said, nil))
 		}

@@ -478,6 +478,7 @@ func (p *Pipeline) resend(ctx context.Context, r *replayed) error {
 		return err
 	}
 	p.rate.spend()
+	p.opts.Observer.Sent(p.opts.Name, m.Topic, 1)
 	return nil
 }
 

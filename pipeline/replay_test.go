@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,35 @@ func TestAReplayToAnotherTopic(t *testing.T) {
 		pass(time.Second)
 		require.Equal(t, map[string]string{"a:0": "other", "a:1": "t", "b:0": "t", "b:1": "t", "c:0": "t"}, l.broker.to)
 		require.NoError(t, l.end(false))
+	})
+}
+
+// counted is an Observer of what goes to the sink, by topic.
+type counted struct {
+	nothing
+	mu          sync.Mutex
+	sent, acked map[string]int
+}
+
+func (c *counted) Sent(_, topic string, n int)  { c.mu.Lock(); c.sent[topic] += n; c.mu.Unlock() }
+func (c *counted) Acked(_, topic string, n int) { c.mu.Lock(); c.acked[topic] += n; c.mu.Unlock() }
+
+// Whoever compares the two counts would take the difference for messages that wait.
+func TestWhatIsReplayedIsCountedAsSentAndAsAcked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLot(event.Park)
+		defer l.over()
+		c := &counted{sent: map[string]int{}, acked: map[string]int{}}
+		l.observer = c
+		l.route.lose(map[string]bool{"a:0": true})
+		l.start()
+		l.log.append("a:0", "a:1", "b:0")
+		pass(time.Second)
+		_, err := l.w.p.Replay(t.Context(), Replay{Topic: "other"})
+		require.NoError(t, err)
+		require.NoError(t, l.end(false))
+		require.Equal(t, map[string]int{"other": 2, "t": 1}, c.acked)
+		require.Equal(t, c.acked, c.sent)
 	})
 }
 
