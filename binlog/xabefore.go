@@ -154,7 +154,7 @@ func (s *Source) markXA(ctx context.Context, c *conn, from event.Checkpoint, fre
 	}
 	if !known && s.o.Prepared != nil {
 		s.log.Warn("XA transactions that were prepared before this position cannot be listed: if one of them inserted outbox rows, they are not sent when it commits, and nobody is told",
-			"fix", "GRANT XA_RECOVER_ADMIN ON *.* TO the user, where XA transactions write outbox rows")
+			"hint", "where XA transactions write outbox rows: GRANT XA_RECOVER_ADMIN ON *.* TO '"+s.o.User+"'@'%';")
 	}
 	for _, x := range names {
 		s.mark.Before = append(s.mark.Before, x.String())

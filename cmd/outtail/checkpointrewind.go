@@ -417,9 +417,9 @@ func (w *rewinding) text() string {
 	case w.out.Events == nil:
 		b.WriteString("nobody knows how many events")
 	case w.entry == nil:
-		fmt.Fprintf(&b, "at most %d events", *w.out.Events)
+		b.WriteString("at most " + counted(*w.out.Events, "event"))
 	default:
-		fmt.Fprintf(&b, "about %d events", *w.out.Events)
+		b.WriteString("about " + counted(*w.out.Events, "event"))
 	}
 	if w.out.LogBytes >= 0 {
 		fmt.Fprintf(&b, ", within %d bytes of log", w.out.LogBytes)

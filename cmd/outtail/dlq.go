@@ -247,6 +247,14 @@ func (c *cli) listDead(ctx context.Context, cfg *config.Config, names []string, 
 	return tell(c.stderr, said+"\n")
 }
 
+// counted is a number with its noun.
+func counted[N int | int64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 func newDLQShow(c *cli) *cobra.Command {
 	var pick deadPick
 	var payload bool
@@ -353,8 +361,12 @@ replayed. The audit keeps who did it and why.`,
 				return err
 			}
 			for _, w := range a.Waiting {
-				if err := tell(c.stdout, fmt.Sprintf("%d events of %s still wait; send them: outtail dlq replay -c %s --pipeline %s --aggregate %s --reason …\n",
-					w.Events, cell(w.Aggregate), event.ShellWord(c.configFile), q.Pipeline, cell(event.ShellWord(w.Aggregate)))); err != nil {
+				waits := "waits"
+				if w.Events != 1 {
+					waits = "wait"
+				}
+				if err := tell(c.stdout, fmt.Sprintf("%s of %s still %s; to send: outtail dlq replay -c %s --pipeline %s --aggregate %s --reason …\n",
+					counted(w.Events, "event"), cell(w.Aggregate), waits, event.ShellWord(c.configFile), q.Pipeline, cell(event.ShellWord(w.Aggregate)))); err != nil {
 					return err
 				}
 			}

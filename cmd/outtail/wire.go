@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strings"
 
 	"github.com/outtail/outtail/binlog"
 	"github.com/outtail/outtail/checkpoint"
@@ -182,5 +183,5 @@ func pipelineNamed(cfg *config.Config, name string) (config.Pipeline, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return config.Pipeline{}, usageError{fmt.Errorf("the configuration has no pipeline %q; it has %v", name, names)}
+	return config.Pipeline{}, usageError{fmt.Errorf("the configuration has no pipeline %q; it has %s", name, strings.Join(names, ", "))}
 }

@@ -232,7 +232,7 @@ func TestSkippingWithoutARunningProcess(t *testing.T) {
 		require.Contains(t, refused, "OT0025")
 		said := l.dlq(0, "skip", "--id", id, "--reason", "test event").Stdout
 		require.Contains(t, said, "1 skipped")
-		require.Contains(t, said, "1 events of order/a still wait")
+		require.Contains(t, said, "1 event of order/a still waits")
 		require.Contains(t, l.dlq(0, "list").Stdout, "free to be replayed")
 		l.dlq(2, "replay", "--all", "--reason", "nobody runs")
 		require.Len(t, l.parked(), 1)
