@@ -267,8 +267,9 @@ type lot struct {
 	ended  bool
 	past   []event.Checkpoint
 
-	roomy    bool   // many replayed events have room at once
-	tuneSink func() // looks at the sink of each process before it begins
+	wrap     func(*fakeSource) Source // what the source of each process is in the end
+	roomy    bool                     // many replayed events have room at once
+	tuneSink func()                   // looks at the sink of each process before it begins
 
 	said   io.Writer                   // the log of the processes; nil: nobody reads it
 	rate   float64                     // max_rate of the processes
@@ -304,7 +305,11 @@ func (l *lot) start() {
 		}
 		return nil
 	}
-	l.w = start(&fakeSource{log: l.log, batchRows: 3, openErr: open, gate: l.gate, selection: l.tables}, &fakeSink{}, l.store, func(o *Options) {
+	src := &fakeSource{log: l.log, batchRows: 3, openErr: open, gate: l.gate, selection: l.tables}
+	l.w = start(src, &fakeSink{}, l.store, func(o *Options) {
+		if l.wrap != nil {
+			o.Source = l.wrap(src)
+		}
 		o.Sink, o.DeadLetters, o.Router, o.Transformer = strict, l.dead, l.route, l.route
 		o.DrainTimeout, o.MaxRate = time.Second, l.rate
 		if l.observer != nil {
