@@ -170,12 +170,16 @@ func (r *spillReader) size() (int, error) {
 	return r.left, nil
 }
 
-// next reads the row of which the size was asked into ev, its bytes into s.
+// next reads one row into ev, its bytes into s; io.EOF at the end.
 func (r *spillReader) next(s *segment, ev *event.Event) error {
-	if cap(r.buf) < r.left {
-		r.buf = make([]byte, r.left)
+	n, err := r.size()
+	if err != nil {
+		return err
 	}
-	b := r.buf[:r.left]
+	if cap(r.buf) < n {
+		r.buf = make([]byte, n)
+	}
+	b := r.buf[:n]
 	r.left = 0
 	if _, err := io.ReadFull(r.r, b); err != nil {
 		return errSpillDamaged
