@@ -146,9 +146,13 @@ func beyondTheLimit(t *testing.T, s *xaScene) {
 	s.Stop(p)
 }
 
-// killsAmid: I1, I2 and I3 with several transactions prepared at any time.
+// killsAmid: I1, I2 and I3 with several transactions prepared at any time, and with everything read again now and then.
 func killsAmid(t *testing.T, s *xaScene) {
-	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 3))
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	s.Prove()
+	first := s.Mark(time.Now().Add(-50 * time.Minute).Truncate(time.Second))
 	p := s.Start()
 	open := map[int][]string{}
 	n := 0
@@ -175,6 +179,16 @@ func killsAmid(t *testing.T, s *xaScene) {
 		}
 		// What was written last is read, kept, sent or stored at this moment, or not yet.
 		p.Kill(t)
+		if rng.IntN(2) == 0 {
+			r := s.Outtail.Run(t, "checkpoint", "rewind", "-c", s.Outtail.Config, "--pipeline", "orders", "--to", first, "--reason", "everything again")
+			if r.Code != 0 {
+				require.Contains(t, r.Stderr, "OT0018", "killed before anything was stored, it stands there already")
+			}
+			for rng.IntN(2) == 0 {
+				p = s.Start()
+				p.Kill(t)
+			}
+		}
 		p = s.Start()
 	}
 	for k, ids := range open {
