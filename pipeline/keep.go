@@ -205,8 +205,7 @@ func (w *window) callBack(jobs []keeping, seq uint64, sl *slot, labels labelSet)
 	}
 	labels.add(r.labels)
 	r.volley.stop(r)
-	r.behind.Store(true)
-	r.answer(nil)
+	r.follows()
 	return append(jobs, keeping{seq: seq, sent: true, lost: true, ev: sl.ev, m: sl.m})
 }
 
@@ -227,8 +226,7 @@ func (w *window) handOut(sl slot) (seq uint64, free bool) {
 	}
 	if k != nil && k.unsure {
 		sl.replay.volley.stop(sl.replay)
-		sl.replay.behind.Store(true)
-		sl.replay.answer(nil)
+		sl.replay.follows()
 		return 0, false
 	}
 	if k != nil && !k.out {
@@ -249,8 +247,7 @@ func (w *window) behindRefused(r *replayed) bool {
 	if !r.volley.holds(r) {
 		return false
 	}
-	r.behind.Store(true)
-	r.answer(nil)
+	r.follows()
 	return true
 }
 
@@ -273,15 +270,14 @@ func (w *window) refused(seq uint64) (jobs []keeping) {
 	r := sl.replay
 	jobs = append(jobs, keeping{seq: seq, sent: true, lost: true, ev: sl.ev, m: sl.m})
 	// By labels of its own: those of the volley may be from one that was refused behind these, which keeps nothing back that is in front of it.
-	behind := volley{stuck: map[label]bool{}}
+	behind := volley{stuck: labelSet{}}
 	behind.stop(r)
 	for s := seq + 1; s < w.t.next; s++ {
 		one := w.t.find(s)
 		if one.replay == nil || one.replay.volley != r.volley || !behind.holds(one.replay) {
 			continue
 		}
-		one.replay.behind.Store(true)
-		one.replay.answer(nil)
+		one.replay.follows()
 		jobs = append(jobs, keeping{seq: s, sent: true, lost: true, ev: one.ev, m: one.m})
 	}
 	maps.Copy(r.volley.stuck, behind.stuck)

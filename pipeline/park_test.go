@@ -544,31 +544,7 @@ func TestNothingIsLostOrOvertakenWhateverIsParked(t *testing.T) {
 func parkAtRandom(t *testing.T, rnd *rand.Rand) {
 	l := newLot(event.Park)
 	defer l.over()
-	written := map[string]int{}
-	write := func() {
-		var rows []string
-		for range 1 + rnd.IntN(6) {
-			k := string("abc"[rnd.IntN(3)])
-			rows = append(rows, fmt.Sprintf("%s:%d", k, written[k]))
-			written[k]++
-		}
-		l.log.append(rows...)
-	}
-	spoil := func() {
-		lost := map[string]bool{}
-		var bad []string
-		for range rnd.IntN(5) {
-			k := string("ab"[rnd.IntN(2)])
-			v := fmt.Sprintf("%s:%d", k, rnd.IntN(written[k]+3))
-			if rnd.IntN(2) == 0 {
-				bad = append(bad, v)
-			} else {
-				lost[v] = true
-			}
-		}
-		l.broker.refuse(bad...)
-		l.route.lose(lost)
-	}
+	written, write, spoil := l.atRandom(rnd)
 	l.roomy = rnd.IntN(2) == 0
 	l.store.check = func(cp event.Checkpoint) { l.past = append(l.past, cp) }
 	l.start()
@@ -629,4 +605,34 @@ func TestAnEventOfNoAggregateCannotBeParked(t *testing.T) {
 		require.Contains(t, f.Hint, "on_poison: dlq")
 		require.Empty(t, l.dead.open())
 	})
+}
+
+// atRandom gives what writes some rows of aggregates a to c, numbered within each, and what makes some of them, old or yet to come, fail.
+func (l *lot) atRandom(rnd *rand.Rand) (written map[string]int, write, spoil func()) {
+	written = map[string]int{}
+	write = func() {
+		var rows []string
+		for range 1 + rnd.IntN(6) {
+			k := string("abc"[rnd.IntN(3)])
+			rows = append(rows, fmt.Sprintf("%s:%d", k, written[k]))
+			written[k]++
+		}
+		l.log.append(rows...)
+	}
+	spoil = func() {
+		lost := map[string]bool{}
+		var bad []string
+		for range rnd.IntN(5) {
+			k := string("ab"[rnd.IntN(2)])
+			v := fmt.Sprintf("%s:%d", k, rnd.IntN(written[k]+3))
+			if rnd.IntN(2) == 0 {
+				bad = append(bad, v)
+			} else {
+				lost[v] = true
+			}
+		}
+		l.broker.refuse(bad...)
+		l.route.lose(lost)
+	}
+	return written, write, spoil
 }

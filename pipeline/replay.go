@@ -55,11 +55,11 @@ type replayed struct {
 
 // volley is what a replay has on its way at once. stuck are the labels of what was refused of it, and of what waits behind that: nothing with
 // one of them is handed to the sink any more (I3). Guarded by the window.
-type volley struct{ stuck map[label]bool }
+type volley struct{ stuck labelSet }
 
 // holds reports whether a label of an entry is among those, and adds the others if so.
 func (v *volley) holds(r *replayed) bool {
-	if r.entry.Alone || !v.stuck[r.labels[0]] && !v.stuck[r.labels[1]] {
+	if r.entry.Alone || !v.stuck.has(r.labels) {
 		return false
 	}
 	v.stop(r)
@@ -68,11 +68,15 @@ func (v *volley) holds(r *replayed) bool {
 
 // stop adds the labels of an entry.
 func (v *volley) stop(r *replayed) {
-	for _, l := range r.labels {
-		if l != (label{}) && !r.entry.Alone {
-			v.stuck[l] = true
-		}
+	if !r.entry.Alone {
+		v.stuck.add(r.labels)
 	}
+}
+
+// follows answers an entry that waits behind a refused one.
+func (r *replayed) follows() {
+	r.behind.Store(true)
+	r.answer(nil)
 }
 
 // answer takes the first answer: an ack that is taken back is one of a message that arrived, and is sent again for the order's
@@ -225,7 +229,7 @@ func (r *replayPass) run(ctx context.Context, pick func(*event.Parked) bool, ack
 		var chunk []*replayed
 		together := map[label]int{}
 		done := make(chan struct{}, replayChunk)
-		shot := &volley{stuck: map[label]bool{}}
+		shot := &volley{stuck: labelSet{}}
 		err := p.opts.DeadLetters.Each(p.opts.Name, from, func(e *event.Parked) error {
 			l := labelsOf(e.Aggregate, e.Topic, e.Key)
 			if len(chunk) == r.most || !e.Alone && (together[l[0]] >= r.burst || together[l[1]] >= r.burst) {

@@ -70,31 +70,7 @@ func failTogether(t *testing.T, rnd *rand.Rand) {
 	defer l.over()
 	withSkip := rnd.IntN(3) == 0
 	skipped := map[string]bool{}
-	written := map[string]int{}
-	write := func() {
-		var rows []string
-		for range 1 + rnd.IntN(6) {
-			k := string("abc"[rnd.IntN(3)])
-			rows = append(rows, fmt.Sprintf("%s:%d", k, written[k]))
-			written[k]++
-		}
-		l.log.append(rows...)
-	}
-	spoil := func() {
-		lost := map[string]bool{}
-		var bad []string
-		for range rnd.IntN(5) {
-			k := string("ab"[rnd.IntN(2)])
-			v := fmt.Sprintf("%s:%d", k, rnd.IntN(written[k]+3))
-			if rnd.IntN(2) == 0 {
-				bad = append(bad, v)
-			} else {
-				lost[v] = true
-			}
-		}
-		l.broker.refuse(bad...)
-		l.route.lose(lost)
-	}
+	written, write, spoil := l.atRandom(rnd)
 	l.roomy = rnd.IntN(2) == 0
 	if rnd.IntN(4) == 0 {
 		l.rate = 200
